@@ -1,0 +1,58 @@
+# Every target works on a fresh clone: the virtual environment is made, and filled, by the first one that needs it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The constraints reach pip's build environments too, so that nothing pulls in another torch.
+PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
+
+.PHONY: help demo test check format bench bench-port clean
+
+help:
+	@echo "make demo        train a small net and attack it in every norm"
+	@echo "make test        run the tests"
+	@echo "make check       format, lint, types and import rules"
+	@echo "make format      rewrite the code in the house format"
+	@echo "make bench       time of an attack step over a bare forward + backward pass"
+	@echo "make bench-port  our attacks beside the public port of the paper's (needs ../shared/bench)"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[demo]"
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[dev]"
+	@touch $@ $(VENV)/.demo
+
+# adv-lib asks for visdom, which does not build, and torchvision for more than is used: neither brings its dependencies.
+$(VENV)/.port: constraints.txt $(VENV)/.dev
+	$(PIP) pillow tqdm
+	$(PIP) --no-deps adv-lib torchvision
+	@touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/pdpgd demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/step_cost.py
+
+bench-port: $(VENV)/.port
+	$(BIN)/python benchmarks/against_port.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""The attacks of the paper, PDGD and PDPGD, behind one call shape."""

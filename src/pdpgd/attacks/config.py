@@ -1,0 +1,79 @@
+"""The numbers that an attack is played with, each with its one default and its source.
+
+"Authors" are the settings of the paper's released scripts for MNIST. Rates and radii are in units of the box's width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pdpgd.criteria import surrogate_by_name
+from pdpgd.errors import InvalidInputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameConfig:
+    """What PDGD and PDPGD have in common."""
+
+    steps: int = 500
+    """Iterations of a start; one forward and one backward pass each. Authors, and the paper's "Parameters"."""
+    primal_rate: float = 1.0
+    """Adam's rate at the beginning. Authors: 1.0 on MNIST, picked from {1, 0.1, 0.01}."""
+    primal_decay: float = 0.01
+    """What is left of the primal rate at the end, by exponential decay. The paper's "Parameters"."""
+    dual_rate: float = 0.1
+    """Step of the dual player in the log domain at the beginning. The paper's "Parameters"."""
+    dual_decay: float = 0.1
+    """What is left of the dual rate at the end, by linear decay. The paper's "Parameters"."""
+    dual_average: float = 0.9
+    """Memory of the moving average of the weights. Authors."""
+    weight_floor: float = 1e-6
+    """The least ratio of one weight to the other. Authors."""
+    penalty: float = 0.1
+    """lambda_1 / lambda_2 at the beginning. The paper's "Parameters"."""
+    start_radius: float = 0.5
+    """A start is uniform in +- this around the input, clipped to the box. Authors: 0.5 on MNIST."""
+    restarts: int = 1
+    """Starts of each sample; the paper reports 1, 10 and 100."""
+    finetune_steps: int = 500
+    """Iterations from the best point of all starts; 0 leaves the fine-tuning out. The paper's "Parameters"."""
+    finetune_primal: float = 0.01
+    """The primal rate of the fine-tuning over that of the search. Authors."""
+    finetune_dual: float = 0.1
+    """The dual rate of the fine-tuning over that of the search. Authors."""
+    surrogate: str = "logistic"
+    """The differentiable stand-in for the constraint. The paper's choice."""
+    max_batch: int = 256
+    """Rows (restarts of samples) that are played together: the bound on memory."""
+
+    def __post_init__(self) -> None:
+        surrogate_by_name(self.surrogate)
+        for name in ("steps", "restarts", "max_batch"):
+            _expect(self, name, "at least 1", getattr(self, name) >= 1)
+        for name in ("finetune_steps", "start_radius", "dual_rate"):
+            _expect(self, name, "at least 0", getattr(self, name) >= 0)
+        for name in ("primal_rate", "primal_decay", "dual_decay", "penalty", "finetune_primal", "finetune_dual"):
+            _expect(self, name, "above 0", getattr(self, name) > 0)
+        _expect(self, "dual_average", "in [0, 1)", 0 <= self.dual_average < 1)
+        _expect(self, "weight_floor", "in (0, 1)", 0 < self.weight_floor < 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PDGDConfig(GameConfig):
+    """The settings of PDGD."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PDPGDConfig(GameConfig):
+    """The settings of PDPGD."""
+
+    prox: Literal["exact", "loop"] = "exact"
+    """How the proximal step is taken in Adam's metric: exactly, or by the paper's five inner iterations."""
+    project_first: bool = True
+    """Whether the gradient step is brought into the box before the prox, not only after it."""
+
+
+def _expect(config: object, name: str, what: str, holds: bool) -> None:
+    if not holds:
+        raise InvalidInputError(f"{type(config).__name__}.{name}: expected {what}, got {getattr(config, name)!r}")

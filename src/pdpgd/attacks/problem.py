@@ -1,0 +1,153 @@
+"""The boundary of an attack: everything a user hands in is checked here, once, and made ready for the game."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pdpgd.attacks.contract import Bounds
+from pdpgd.classifier import Classifier, Ledger, Model
+from pdpgd.criteria import Box, Criterion
+from pdpgd.errors import InvalidInputError
+from pdpgd.norms import Norm, norm_of
+
+# Inputs may leave the box by float noise, as a share of its width; that much is clipped.
+BOX_TOLERANCE = 1e-4
+# Errors name at most so many samples.
+SAMPLES_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Inputs inside their box, what counts as fooled, and how a perturbation is measured."""
+
+    classifier: Classifier
+    inputs: Tensor
+    criterion: Criterion
+    box: Box
+    norm: Norm
+    seed: int
+    indices: Tensor
+    ledger: Ledger
+
+    def rows(self) -> int:
+        return len(self.inputs)
+
+
+def pose(
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    norm: str | Norm,
+    targets: Tensor | None,
+    bounds: Bounds,
+    seed: int,
+    indices: Tensor | None,
+) -> Problem:
+    """Check the call and return the problem it poses; raise InvalidInputError that says what is wrong."""
+    _check_inputs(inputs)
+    labels = _class_column("labels", labels, inputs)
+    criterion = Criterion(labels)
+    if targets is not None:
+        criterion = Criterion(_class_column("targets", targets, inputs), targeted=True)
+    if not isinstance(seed, int) or seed < 0:
+        raise InvalidInputError(f"seed: expected an integer >= 0, got {seed!r}")
+    if indices is None:
+        indices = torch.arange(len(inputs))
+    elif indices.shape != (len(inputs),) or indices.is_floating_point() or bool((indices < 0).any()):
+        raise InvalidInputError(
+            f"indices: expected {len(inputs)} integers >= 0, got {tuple(indices.shape)} of {indices.dtype}"
+        )
+    box = _box(bounds, inputs)
+    # A copy, so that neither the user's tensor nor an enclosing inference mode reaches into the game.
+    clipped = box.clip(_inside("inputs", inputs, box).detach().clone())
+    return Problem(
+        Classifier(model),
+        clipped,
+        criterion,
+        box,
+        norm_of(norm),
+        seed,
+        indices.cpu(),
+        Ledger(len(inputs), inputs.device),
+    )
+
+
+def check_classes(problem: Problem, labels: Tensor, classes: int) -> None:
+    """Labels and targets name classes the model has. Known only after its first answer."""
+    columns = {"labels": labels, "targets" if problem.criterion.targeted else "labels": problem.criterion.classes}
+    for name, column in columns.items():
+        wrong = (column < 0) | (column >= classes)
+        if bool(wrong.any()):
+            raise InvalidInputError(
+                f"{name}: expected classes 0 to {classes - 1}, got {column[wrong][:SAMPLES_NAMED].tolist()} "
+                f"for samples {wrong.nonzero().flatten()[:SAMPLES_NAMED].tolist()}"
+            )
+
+
+def _check_inputs(inputs: Tensor) -> None:
+    if not isinstance(inputs, Tensor):
+        raise InvalidInputError(f"inputs: expected a tensor, got {type(inputs).__name__}")
+    if inputs.ndim < 2 or inputs.numel() == 0:
+        raise InvalidInputError(f"inputs: expected shape (batch, ...) with something in it, got {tuple(inputs.shape)}")
+    if inputs.dtype not in (torch.float32, torch.float64):
+        raise InvalidInputError(
+            f"inputs: expected float32 or float64 (run the model under torch.autocast for less), got {inputs.dtype}"
+        )
+    broken = ~inputs.flatten(1).isfinite().all(1)
+    if bool(broken.any()):
+        raise InvalidInputError(f"inputs: expected finite values, got NaN or inf in samples {_named(broken)}")
+
+
+def _class_column(name: str, classes: Tensor, inputs: Tensor) -> Tensor:
+    if not isinstance(classes, Tensor):
+        raise InvalidInputError(f"{name}: expected a tensor of {len(inputs)} classes, got {type(classes).__name__}")
+    if classes.shape != (len(inputs),):
+        raise InvalidInputError(f"{name}: expected shape ({len(inputs)},), got {tuple(classes.shape)}")
+    if classes.is_floating_point() or classes.is_complex() or classes.dtype == torch.bool:
+        raise InvalidInputError(f"{name}: expected integers, got {classes.dtype}")
+    return classes.detach().to(inputs.device, torch.long, copy=True)
+
+
+def _box(bounds: Bounds, inputs: Tensor) -> Box:
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        raise InvalidInputError(f"bounds: expected (low, high), got {bounds!r}")
+    low, high = (_bound(bound, inputs) for bound in bounds)
+    if not bool((low < high).all()) or not bool((low.isfinite() & high.isfinite()).all()):
+        raise InvalidInputError(f"bounds: expected finite low < high, got {bounds!r}")
+    return Box(low, high)
+
+
+def _bound(bound: float | Tensor, inputs: Tensor) -> Tensor:
+    value = torch.as_tensor(bound, dtype=inputs.dtype, device=inputs.device)
+    if value.ndim == 1 and inputs.ndim > 2:
+        # One value a channel.
+        value = value.reshape(-1, *[1] * (inputs.ndim - 2))
+    try:
+        torch.broadcast_to(value, inputs.shape[1:])
+    except RuntimeError:
+        raise InvalidInputError(
+            f"bounds: expected a number, one value a channel, or a tensor that fits {tuple(inputs.shape[1:])}, "
+            f"got shape {tuple(value.shape)}"
+        ) from None
+    return value
+
+
+def _inside(name: str, inputs: Tensor, box: Box) -> Tensor:
+    tolerance = BOX_TOLERANCE * box.width
+    outside = ((inputs < box.low - tolerance) | (inputs > box.high + tolerance)).flatten(1).any(1)
+    if bool(outside.any()):
+        raise InvalidInputError(
+            f"{name}: expected values inside the box (bounds), got {float(inputs.min()):.6g} to "
+            f"{float(inputs.max()):.6g}; outside it: samples {_named(outside)}"
+        )
+    return inputs
+
+
+def _named(rows: Tensor) -> str:
+    named = rows.nonzero().flatten().tolist()
+    more = f" and {len(named) - SAMPLES_NAMED} more" if len(named) > SAMPLES_NAMED else ""
+    return f"{named[:SAMPLES_NAMED]}{more}"

@@ -1,0 +1,108 @@
+"""The model as the attacks see it: points in, checked logits out, and every pass counted."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from pdpgd.criteria import Criterion, Surrogate
+from pdpgd.errors import ModelError, PdpgdWarning
+
+Model = Callable[[Tensor], Any]
+
+# Errors name at most so many samples.
+SAMPLES_NAMED = 8
+
+
+class Ledger:
+    """Forward and backward passes spent on each sample of a call."""
+
+    def __init__(self, samples: int, device: torch.device) -> None:
+        self.forwards = torch.zeros(samples, dtype=torch.long, device=device)
+        self.backwards = torch.zeros(samples, dtype=torch.long, device=device)
+
+    def add(self, samples: Tensor, *, forwards: int = 0, backwards: int = 0) -> None:
+        """A sample may stand in a batch several times, once for each of its restarts."""
+        one = torch.ones_like(samples)
+        self.forwards.index_add_(0, samples, one * forwards)
+        self.backwards.index_add_(0, samples, one * backwards)
+
+
+class Answer(NamedTuple):
+    """What one forward and one backward pass tell of a batch of points."""
+
+    margin: Tensor
+    prediction: Tensor
+    gradient: Tensor
+
+
+class Classifier:
+    """Calls the model, understands `.logits`, refuses what are no logits. Never touches the model's own state."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        if isinstance(model, nn.Module) and model.training:
+            warnings.warn(
+                "the model is in train mode: dropout and batch normalisation make its answers depend on chance and on "
+                "the batch; call model.eval() first",
+                PdpgdWarning,
+                stacklevel=4,
+            )
+
+    def logits(self, points: Tensor, samples: Tensor) -> Tensor:
+        """The logits in the dtype of the points, whatever precision the model computes in."""
+        try:
+            output = self._model(points)
+        except RuntimeError as error:
+            raise ModelError(
+                f"the model failed on inputs of shape {tuple(points.shape)}, {points.dtype}, {points.device}: {error}"
+            ) from error
+        output = getattr(output, "logits", output)
+        return self._checked(output, points, samples).to(points.dtype)
+
+    def margin_and_gradient(
+        self, points: Tensor, samples: Tensor, criterion: Criterion, surrogate: Surrogate
+    ) -> Answer:
+        """One forward and one backward pass: the margin, the class and the gradient of the surrogate."""
+        with torch.enable_grad():
+            leaf = points.detach().requires_grad_()
+            logits = self.logits(leaf, samples)
+            margin = criterion.margin(logits)
+            loss = surrogate(margin, logits, criterion).sum()
+            if loss.requires_grad:
+                (gradient,) = torch.autograd.grad(loss, leaf, allow_unused=True)
+            else:
+                gradient = None
+        if gradient is None:
+            raise ModelError("expected logits that depend on the inputs, got a graph that does not reach them")
+        # A model may have a kink with an undefined slope (a square root at zero): no direction is better than NaN.
+        return Answer(margin.detach(), logits.detach().argmax(1), gradient.nan_to_num(0.0, 0.0, 0.0))
+
+    def _checked(self, logits: object, points: Tensor, samples: Tensor) -> Tensor:
+        batch = len(points)
+        if not isinstance(logits, Tensor):
+            raise ModelError(f"expected a tensor of logits (or an output with .logits), got {type(logits).__name__}")
+        if logits.ndim != 2 or logits.shape[0] != batch or logits.shape[1] < 2:
+            raise ModelError(f"expected logits of shape ({batch}, classes >= 2), got {tuple(logits.shape)}")
+        if not logits.is_floating_point():
+            raise ModelError(f"expected floating-point logits, got {logits.dtype}")
+        broken = ~logits.detach().isfinite().all(1)
+        if bool(broken.any()):
+            named = sorted(set(samples[broken].tolist()))
+            more = f" and {len(named) - SAMPLES_NAMED} more" if len(named) > SAMPLES_NAMED else ""
+            raise ModelError(f"expected finite logits, got NaN or inf for samples {named[:SAMPLES_NAMED]}{more}")
+        return logits
+
+
+def warn_of_probabilities(logits: Tensor) -> None:
+    """Rows that are non-negative and sum to one are probabilities: their margin says little, their slope less."""
+    if bool((logits >= 0).all()) and bool(((logits.sum(1) - 1).abs() < 1e-3).all()):
+        warnings.warn(
+            "the model's outputs look like probabilities; expected logits: take the softmax out of the model",
+            PdpgdWarning,
+            stacklevel=4,
+        )

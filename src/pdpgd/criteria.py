@@ -1,0 +1,131 @@
+"""When is a point adversarial, and what does an attack minimise to make it so?
+
+The margin is positive while the model is still right (untargeted) or not yet at the target (targeted), and a point is
+adversarial iff its margin is below zero. A surrogate is a differentiable stand-in for "the margin is not negative".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pdpgd.errors import UnknownNameError
+from pdpgd.tensors import clip
+
+# e^m is continued by its tangent from here on, so that a confident model cannot overflow it.
+EXPONENTIAL_LIMIT = 20.0
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """What counts as fooled: any class but `classes` (untargeted), or exactly `classes` (targeted)."""
+
+    classes: Tensor
+    targeted: bool = False
+
+    def margin(self, logits: Tensor) -> Tensor:
+        """z_y - max_{i != y} z_i; for a target t, max_{i != t} z_i - z_t."""
+        own = logits.gather(1, self.classes[:, None]).squeeze(1)
+        margin = own - self._others(logits).amax(1)
+        return -margin if self.targeted else margin
+
+    def soft_margin(self, logits: Tensor) -> Tensor:
+        """The margin with log-sum-exp in place of the maximum over the other classes."""
+        own = logits.gather(1, self.classes[:, None]).squeeze(1)
+        margin = own - self._others(logits).logsumexp(1)
+        return -margin if self.targeted else margin
+
+    def select(self, rows: Tensor) -> Criterion:
+        return Criterion(self.classes[rows], self.targeted)
+
+    def _others(self, logits: Tensor) -> Tensor:
+        return logits.scatter(1, self.classes[:, None], -math.inf)
+
+
+Surrogate = Callable[[Tensor, Tensor, Criterion], Tensor]
+"""(margin, logits, criterion) -> loss of each sample, small when the sample is fooled."""
+
+
+def logistic(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
+    """log2(1 + e^m), the paper's choice (its released code scales it to 1 at the boundary)."""
+    return F.softplus(margin) / math.log(2.0)
+
+
+def hinge(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
+    """max(0, 1 + m)."""
+    return (1.0 + margin).clamp(min=0.0)
+
+
+def squared(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
+    """max(0, 1 + m)^2."""
+    return hinge(margin, logits, criterion).square()
+
+
+def exponential(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
+    """e^m."""
+    excess = (margin - EXPONENTIAL_LIMIT).clamp(min=0.0)
+    return margin.clamp(max=EXPONENTIAL_LIMIT).exp() + math.exp(EXPONENTIAL_LIMIT) * excess
+
+
+def matsushita(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
+    """m + sqrt(1 + m^2)."""
+    # For m < 0 the two terms cancel; the conjugate form 1 / (sqrt(1 + m^2) - m) does not.
+    root = (1.0 + margin.square()).sqrt()
+    return torch.where(margin < 0, 1.0 / (root - margin.clamp(max=0.0)), root + margin)
+
+
+def cross_entropy(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
+    """-log(1 - p_y) untargeted, -log p_t targeted: both are bounded below, unlike log p_y."""
+    return F.softplus(criterion.soft_margin(logits))
+
+
+def dlr(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
+    """The difference-of-logits ratio (Croce & Hein 2020): the margin over the spread of the leading logits.
+
+    The spread is z_(1) - z_(3), targeted z_(1) - (z_(3) + z_(4)) / 2, with as many of these as the model has classes;
+    two classes have no third logit, and their margin is taken as it is.
+    """
+    classes = logits.shape[1]
+    if classes < 3:
+        return margin
+    top = logits.topk(min(4, classes), dim=1).values
+    runner_up = top[:, 2:].mean(1) if criterion.targeted else top[:, 2]
+    return margin / (top[:, 0] - runner_up + 1e-12)
+
+
+SURROGATES: Mapping[str, Surrogate] = {
+    "logistic": logistic,
+    "hinge": hinge,
+    "squared": squared,
+    "exponential": exponential,
+    "matsushita": matsushita,
+    "cross-entropy": cross_entropy,
+    "dlr": dlr,
+}
+
+
+def surrogate_by_name(name: str) -> Surrogate:
+    if name not in SURROGATES:
+        raise UnknownNameError("surrogate", name, SURROGATES)
+    return SURROGATES[name]
+
+
+@dataclass(frozen=True)
+class Box:
+    """The valid inputs, low <= x <= high, each bound broadcastable over a batch."""
+
+    low: Tensor
+    high: Tensor
+
+    @property
+    def width(self) -> float:
+        """The unit in which rates and start radii are given: the widest side."""
+        return float((self.high - self.low).amax())
+
+    def clip(self, points: Tensor) -> Tensor:
+        return clip(points, self.low, self.high)

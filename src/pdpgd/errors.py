@@ -1,0 +1,32 @@
+"""What can go wrong, by whose fault."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PdpgdError(Exception):
+    """The parent of every error this package raises on purpose."""
+
+
+class InvalidInputError(PdpgdError, ValueError):
+    """The call is wrong: the message says what was expected and what came."""
+
+
+class UnknownNameError(InvalidInputError):
+    """A name that is not in the list; the message suggests the nearest one."""
+
+    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
+        suggestion = f"; did you mean {near[0]!r}?" if near else ""
+        super().__init__(f"unknown {kind}: expected one of {', '.join(names)}, got {name!r}{suggestion}")
+
+
+class ModelError(PdpgdError, RuntimeError):
+    """The model failed on inputs that were in order, or answered with something that is not logits."""
+
+
+class PdpgdWarning(UserWarning):
+    """The run goes on, but its result may not mean what the user thinks."""

@@ -1,0 +1,1 @@
+"""Checks, oracles and broken copies that the tests share."""

@@ -6,6 +6,7 @@ from pdpgd.attacks.pdgd import pdgd
 from pdpgd.attacks.pdpgd import pdpgd
 from pdpgd.errors import InvalidInputError, ModelError, PdpgdError, PdpgdWarning, UnknownNameError
 from pdpgd.norms import Norm, l0
+from pdpgd.presets import paper_config
 
 __version__ = "0.1.0"
 
@@ -22,6 +23,7 @@ __all__ = [
     "PdpgdWarning",
     "UnknownNameError",
     "l0",
+    "paper_config",
     "pdgd",
     "pdpgd",
 ]

@@ -1,0 +1,3 @@
+from pdpgd.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,22 @@
+"""The console command: parse, call, print. Heavy imports wait until a sub-command needs them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pdpgd.errors import PdpgdError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    from pdpgd.cli import demo
+
+    parser = argparse.ArgumentParser(prog="pdpgd", description="How little must change before a classifier is wrong?")
+    commands = parser.add_subparsers(title="commands", required=True)
+    demo.add_to(commands)
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except PdpgdError as error:
+        print(f"pdpgd: {error}", file=sys.stderr)
+        return 2

@@ -1,0 +1,1 @@
+"""What an attack is pointed at: models and data."""

@@ -53,7 +53,8 @@ class Rows:
         return Rows(self.samples[keep], self.restarts[keep], self.inputs[keep], self.criterion.select(keep))
 
 
-Watch = Callable[[int, Rows, Answer, Incumbent, Dual], None]
+Watch = Callable[[int, Rows, Tensor, Tensor, Tensor], None]
+"""Called after each iteration with its number, the rows in play, and their margin, best size and penalty."""
 
 
 @contextmanager
@@ -81,13 +82,13 @@ def play(
     adam = Adam.start(delta)
     dual = Dual.start(penalty, average=config.dual_average, floor=config.weight_floor)
     best = Incumbent.none(rows.inputs)
-    result, place = best, torch.arange(len(point), device=point.device)
+    place = torch.arange(len(point), device=point.device)  # of the rows still in play, among all
 
     for step in range(config.steps):
         progress = step / config.steps
         answer = classifier.margin_and_gradient(point, rows.samples, rows.criterion, surrogate)
         problem.ledger.add(rows.samples, forwards=1, backwards=1)
-        best = best.improved_by(_candidate(point, norm.size(delta), answer.margin, answer.prediction, dual))
+        best.improve(_candidate(point, norm.size(delta), answer.margin, answer.prediction, dual), at=place)
 
         # Simultaneous moves: both players answer the same point.
         gradient = _rescued(answer, problem, rows, step)
@@ -97,22 +98,21 @@ def play(
         point = box.clip(rows.inputs + proposal)
         delta = point - rows.inputs
         dual = dual.respond(answer.margin.sign(), rate=linear_decay(config.dual_rate, config.dual_decay, progress))
-        watch(step, rows, answer, best, dual)
+        watch(step, rows, answer.margin, best.size[place], dual.penalty)
 
-        if norm.smallest > 0 and bool((best.size <= norm.smallest).any()):
-            # No perturbation is smaller: these rows are done and leave the batch.
-            keep = best.size > norm.smallest
-            result = _with(result, place, best)
-            rows, best, adam, dual = rows.select(keep), best.select(keep), adam.select(keep), dual.select(keep)
-            point, delta, place = point[keep], delta[keep], place[keep]
+        done = best.size[place] <= norm.smallest
+        if norm.smallest > 0 and bool(done.any()):
+            # No perturbation is smaller: these rows leave the batch.
+            rows, adam, dual = rows.select(~done), adam.select(~done), dual.select(~done)
+            point, delta, place = point[~done], delta[~done], place[~done]
             if len(place) == 0:
-                return result
+                return best
 
     # A point is judged before it is left, so the last one is still unjudged.
     logits = classifier.logits(point, rows.samples)
     problem.ledger.add(rows.samples, forwards=1)
-    last = _candidate(point, norm.size(delta), rows.criterion.margin(logits), logits.argmax(1), dual)
-    return _with(result, place, best.improved_by(last))
+    best.improve(_candidate(point, norm.size(delta), rows.criterion.margin(logits), logits.argmax(1), dual), at=place)
+    return best
 
 
 def _inside(problem: Problem, rows: Rows, delta: Tensor) -> Tensor:
@@ -122,14 +122,6 @@ def _inside(problem: Problem, rows: Rows, delta: Tensor) -> Tensor:
 def _candidate(point: Tensor, size: Tensor, margin: Tensor, prediction: Tensor, dual: Dual) -> Incumbent:
     """This point as a rival of the incumbent: of infinite size unless it is adversarial."""
     return Incumbent(size.masked_fill(margin >= 0, torch.inf), point, prediction, dual.penalty)
-
-
-def _with(result: Incumbent, place: Tensor, best: Incumbent) -> Incumbent:
-    """The rows that stand at `place` in the result, with what they have found since."""
-    if len(place) == len(result.size):
-        return best
-    result.write(place, best)
-    return result
 
 
 def _rescued(answer: Answer, problem: Problem, rows: Rows, step: int) -> Tensor:

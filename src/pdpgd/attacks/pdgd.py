@@ -37,7 +37,7 @@ def pdgd(
     """
     problem = pose(model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices)
     move = gradient_move(problem.norm, problem.box.width)
-    return restarts.attack(problem, labels, move=move, config=config or PDGDConfig(), observe=observe)
+    return restarts.attack(problem, move=move, config=config or PDGDConfig(), observe=observe)
 
 
 def gradient_move(norm: Norm, unit: float) -> Move:

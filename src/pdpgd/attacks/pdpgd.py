@@ -40,7 +40,7 @@ def pdpgd(
     problem = pose(model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices)
     config = config or PDPGDConfig()
     move = proximal_move(problem.norm, problem.box.width, config)
-    return restarts.attack(problem, labels, move=move, config=config, observe=observe)
+    return restarts.attack(problem, move=move, config=config, observe=observe)
 
 
 def proximal_move(norm: Norm, unit: float, config: PDPGDConfig) -> Move:

@@ -25,15 +25,13 @@ class Problem:
 
     classifier: Classifier
     inputs: Tensor
+    labels: Tensor
     criterion: Criterion
     box: Box
     norm: Norm
     seed: int
     indices: Tensor
     ledger: Ledger
-
-    def rows(self) -> int:
-        return len(self.inputs)
 
 
 def pose(
@@ -65,20 +63,23 @@ def pose(
     # A copy, so that neither the user's tensor nor an enclosing inference mode reaches into the game.
     clipped = box.clip(_inside("inputs", inputs, box).detach().clone())
     return Problem(
-        Classifier(model),
-        clipped,
-        criterion,
-        box,
-        norm_of(norm),
-        seed,
-        indices.cpu(),
-        Ledger(len(inputs), inputs.device),
+        classifier=Classifier(model),
+        inputs=clipped,
+        labels=labels,
+        criterion=criterion,
+        box=box,
+        norm=norm_of(norm),
+        seed=seed,
+        indices=indices.cpu(),
+        ledger=Ledger(len(inputs), inputs.device),
     )
 
 
-def check_classes(problem: Problem, labels: Tensor, classes: int) -> None:
+def check_classes(problem: Problem, classes: int) -> None:
     """Labels and targets name classes the model has. Known only after its first answer."""
-    columns = {"labels": labels, "targets" if problem.criterion.targeted else "labels": problem.criterion.classes}
+    columns = {"labels": problem.labels}
+    if problem.criterion.targeted:
+        columns["targets"] = problem.criterion.classes
     for name, column in columns.items():
         wrong = (column < 0) | (column >= classes)
         if bool(wrong.any()):

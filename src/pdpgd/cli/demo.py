@@ -99,8 +99,8 @@ def _add_row(table: Table, norm: str, name: str, result: AttackResult, seconds: 
         name,
         COUNTS[norm],
         f"{int(result.found[attacked].sum())}/{int(attacked.sum())}",
-        f"{distances.mean():.4g}",
-        f"{distances.median():.4g}",
+        f"{distances.mean():.3f}",
+        f"{distances.median():.3f}",
         f"{(result.forwards + result.backwards)[attacked].float().mean():.0f}",
         f"{seconds:.1f}",
     )

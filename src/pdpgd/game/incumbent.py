@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pdpgd.tensors import per_sample
-
 
 @dataclass(frozen=True)
 class Incumbent:
-    """Size inf means that nothing was found; point, prediction and penalty then mean nothing."""
+    """Size inf means that nothing was found: the point is then the input, prediction and penalty mean nothing.
+
+    Its tensors are written in place: few rows improve in an iteration, and a copy of all points would cost more than
+    the rest of the bookkeeping.
+    """
 
     size: Tensor
     point: Tensor
@@ -30,20 +32,15 @@ class Incumbent:
             penalty=like.new_full((rows,), math.nan),
         )
 
-    def improved_by(self, other: Incumbent) -> Incumbent:
-        """Row by row, the smaller of the two; a tie keeps the elder."""
-        better = other.size < self.size
-        return Incumbent(
-            torch.where(better, other.size, self.size),
-            torch.where(per_sample(better, self.point) != 0, other.point, self.point),
-            torch.where(better, other.prediction, self.prediction),
-            torch.where(better, other.penalty, self.penalty),
-        )
+    def improve(self, other: Incumbent, at: Tensor) -> None:
+        """Take over, in place, what of `other` is smaller; a tie keeps the elder.
+
+        Row i of `other` is a rival of row `at[i]`; no two may be rivals of the same one.
+        """
+        better = other.size < self.size[at]
+        rows, winner = at[better], other.select(better)
+        self.size[rows], self.point[rows] = winner.size, winner.point
+        self.prediction[rows], self.penalty[rows] = winner.prediction, winner.penalty
 
     def select(self, rows: Tensor) -> Incumbent:
         return Incumbent(self.size[rows], self.point[rows], self.prediction[rows], self.penalty[rows])
-
-    def write(self, rows: Tensor, other: Incumbent) -> None:
-        """Put `other` in the place of these rows."""
-        self.size[rows], self.point[rows] = other.size, other.point
-        self.prediction[rows], self.penalty[rows] = other.prediction, other.penalty

@@ -128,11 +128,18 @@ def prox_by_inner_loop(
     rate, step_weight = metric / largest, per_sample(weight, v) / largest
     if step_weight.numel() == len(v):
         step_weight = step_weight.flatten()
-    z, moving = v, torch.ones_like(largest, dtype=torch.bool)
+    z, moving = v, None
     for _ in range(steps):
-        moved = torch.where(moving, prox(z - rate * (z - v), step_weight), z)
-        change, size = length(flat(moved - z), 1), length(flat(z), 1)
-        z, moving = moved, moving & per_sample((change > tolerance * size).squeeze(1), like=moving)
-        if not bool(moving.any()):
+        moved = prox(torch.addcmul(z, rate, z - v, value=-1), step_weight)
+        if moving is not None:
+            moved = torch.where(moving, moved, z)
+        change, size = (torch.linalg.vector_norm(flat(x), dim=1) for x in (moved - z, z))
+        still = change > tolerance * size
+        z = moved
+        if bool(still.all()):
+            continue
+        if not bool(still.any()):
             break
+        still = per_sample(still, v) > 0
+        moving = still if moving is None else moving & still
     return z

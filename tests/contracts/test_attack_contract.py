@@ -1,0 +1,306 @@
+"""What every attack promises for every norm, untargeted and targeted."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from support.models import Stubborn, TinyConv, WithLogits, random_affine, ramp_affine
+from torch import Tensor
+
+from pdpgd import AttackResult
+
+from .conftest import Case
+
+WRONG_ALREADY = [3, 8]
+
+
+@pytest.fixture(params=["untargeted", "targeted"])
+def aim(request: pytest.FixtureRequest, targets: Tensor) -> dict[str, Any]:
+    return {"targets": targets} if request.param == "targeted" else {}
+
+
+@pytest.fixture
+def result(case: Case, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]) -> AttackResult:
+    return case.run(conv, images, labels, **aim)
+
+
+def fresh_answer(model: Any, points: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model(points).argmax(1)
+
+
+def assert_same_bits(one: AttackResult, other: AttackResult) -> None:
+    for field in ("adversarials", "distances", "found", "labels", "forwards", "backwards"):
+        assert torch.equal(getattr(one, field), getattr(other, field)), field
+    torch.testing.assert_close(one.penalty, other.penalty, rtol=0, atol=0, equal_nan=True)
+
+
+def test_most_samples_of_the_fixture_are_found(result: AttackResult) -> None:
+    """Otherwise the promises below would be kept for want of results."""
+    assert result.found.sum() >= 8
+
+
+def test_every_point_is_inside_the_box(result: AttackResult) -> None:
+    assert result.adversarials.min() >= 0
+    assert result.adversarials.max() <= 1
+
+
+def test_a_fresh_forward_pass_agrees_with_the_labels(result: AttackResult, conv: TinyConv) -> None:
+    assert torch.equal(fresh_answer(conv, result.adversarials), result.labels)
+
+
+def test_what_is_found_is_adversarial(
+    result: AttackResult, conv: TinyConv, labels: Tensor, aim: dict[str, Any]
+) -> None:
+    answer = fresh_answer(conv, result.adversarials)
+    fooled = answer == aim["targets"] if aim else answer != labels
+    assert torch.equal(fooled, result.found)
+
+
+def test_distances_are_the_sizes_of_the_perturbations_to_the_bit(
+    case: Case, result: AttackResult, images: Tensor
+) -> None:
+    sizes = case.size(result.adversarials - images)
+    assert torch.equal(result.distances[result.found], sizes[result.found])
+
+
+def test_what_is_not_found_stands_as_it_came_at_infinite_distance(result: AttackResult, images: Tensor) -> None:
+    assert torch.equal(result.found, result.distances.isfinite())
+    assert torch.equal(result.adversarials[~result.found], images[~result.found])
+    assert result.penalty[~result.found].isnan().all()
+
+
+def test_an_input_that_is_wrong_already_costs_one_forward_pass_and_is_left_alone(
+    result: AttackResult, images: Tensor
+) -> None:
+    assert result.found[WRONG_ALREADY].all()
+    assert result.distances[WRONG_ALREADY].tolist() == [0, 0]
+    assert torch.equal(result.adversarials[WRONG_ALREADY], images[WRONG_ALREADY])
+    assert result.forwards[WRONG_ALREADY].tolist() == [1, 1]
+    assert result.backwards[WRONG_ALREADY].tolist() == [0, 0]
+
+
+def test_shapes_and_dtypes_are_those_of_the_batch(result: AttackResult, images: Tensor) -> None:
+    assert result.adversarials.shape == images.shape
+    assert result.adversarials.dtype == result.distances.dtype == result.penalty.dtype == torch.float32
+    assert result.found.dtype == torch.bool
+    assert result.labels.dtype == result.forwards.dtype == result.backwards.dtype == torch.long
+    for field in (result.distances, result.found, result.labels, result.forwards, result.backwards, result.penalty):
+        assert field.shape == (len(images),)
+
+
+def test_found_points_come_with_the_penalty_they_were_found_at(result: AttackResult) -> None:
+    played = result.found.clone()
+    played[WRONG_ALREADY] = False
+    assert (result.penalty[played] > 0).all()
+    assert result.penalty[played].isfinite().all()
+    assert result.penalty[WRONG_ALREADY].isnan().all()
+
+
+def test_the_same_seed_gives_the_same_bits(
+    case: Case, result: AttackResult, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]
+) -> None:
+    torch.rand(5)
+    assert_same_bits(case.run(conv, images, labels, **aim), result)
+
+
+def test_another_seed_gives_another_result(
+    case: Case, result: AttackResult, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]
+) -> None:
+    other = case.run(conv, images, labels, seed=1, **aim)
+    assert not torch.equal(other.adversarials, result.adversarials)
+
+
+def test_a_sample_of_a_batch_of_all_wrong_inputs_is_not_attacked(case: Case, conv: TinyConv, images: Tensor) -> None:
+    labels = (fresh_answer(conv, images) + 1) % 5
+    result = case.run(conv, images, labels)
+    assert result.found.all()
+    assert result.distances.eq(0).all()
+    assert result.backwards.eq(0).all()
+
+
+@pytest.mark.parametrize("targeted", [False, True])
+def test_a_hopeless_input_is_reported_as_not_found(case: Case, targeted: bool, images: Tensor) -> None:
+    labels = torch.zeros(len(images), dtype=torch.long)
+    aim = {"targets": torch.full_like(labels, 2)} if targeted else {}
+    result = case.run(Stubborn(), images, labels, **aim)
+    assert not result.found.any()
+    assert result.distances.isinf().all()
+    assert torch.equal(result.adversarials, images)
+    assert result.labels.eq(0).all()
+    # Nothing to fine-tune: the search is all it cost.
+    assert result.forwards.eq(27).all()
+    assert result.backwards.eq(25).all()
+
+
+def test_a_batch_of_one_works(case: Case, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]) -> None:
+    one = {name: value[:1] for name, value in aim.items()}
+    result = case.run(conv, images[:1], labels[:1], settings={"steps": 60}, **one)
+    assert result.found.tolist() == [True]
+    assert torch.equal(fresh_answer(conv, result.adversarials), result.labels)
+    assert torch.equal(result.distances, case.size(result.adversarials - images[:1]))
+
+
+def test_two_classes_work(case: Case, generator: torch.Generator) -> None:
+    model = ramp_affine(8)
+    inputs = 0.4 + 0.2 * torch.rand(6, 8, generator=generator)
+    labels = model.labels(inputs)
+    for aim in ({}, {"targets": 1 - labels}):
+        result = case.run(model, inputs, labels, **aim)
+        assert result.found.all()
+        assert torch.equal(result.labels, 1 - labels)
+
+
+def test_a_single_step_works(
+    case: Case, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]
+) -> None:
+    result = case.run(conv, images, labels, settings={"steps": 1, "finetune_steps": 1}, **aim)
+    assert not result.adversarials.isnan().any()
+    assert not result.distances.isnan().any()
+    assert torch.equal(fresh_answer(conv, result.adversarials), result.labels)
+
+
+def test_the_model_is_left_as_it_was(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> None:
+    conv.first.bias.requires_grad_(False)
+    before = copy.deepcopy(conv.state_dict())
+    wanted = {name: parameter.requires_grad for name, parameter in conv.named_parameters()}
+    case.run(conv, images, labels)
+    assert not conv.training
+    assert before.keys() == conv.state_dict().keys()
+    for name, value in conv.state_dict().items():
+        assert torch.equal(value, before[name])
+        assert value.dtype == before[name].dtype
+        assert value.device == before[name].device
+    assert all(parameter.grad is None for parameter in conv.parameters())
+    assert {name: parameter.requires_grad for name, parameter in conv.named_parameters()} == wanted
+
+
+def test_gradients_that_the_model_already_holds_are_kept(
+    case: Case, conv: TinyConv, images: Tensor, labels: Tensor
+) -> None:
+    for parameter in conv.parameters():
+        parameter.grad = torch.full_like(parameter, 7.0)
+    case.run(conv, images, labels)
+    assert all(parameter.grad.eq(7).all() for parameter in conv.parameters())
+
+
+def test_the_callers_tensors_are_not_modified(
+    case: Case, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]
+) -> None:
+    given, right = images.clone(), labels.clone()
+    goals = {name: value.clone() for name, value in aim.items()}
+    result = case.run(conv, images, labels, **aim)
+    assert torch.equal(images, given)
+    assert torch.equal(labels, right)
+    assert all(torch.equal(aim[name], value) for name, value in goals.items())
+    result.adversarials.zero_()
+    assert torch.equal(images, given)
+
+
+def test_inputs_that_require_a_gradient_are_taken_as_numbers(
+    case: Case, conv: TinyConv, images: Tensor, labels: Tensor
+) -> None:
+    leaf = images.clone().requires_grad_()
+    result = case.run(conv, leaf, labels)
+    assert leaf.grad is None
+    assert not result.adversarials.requires_grad
+    assert_same_bits(result, case.run(conv, images, labels))
+
+
+def test_it_works_inside_no_grad(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> None:
+    expected = case.run(conv, images, labels)
+    with torch.no_grad():
+        result = case.run(conv, images, labels)
+    assert_same_bits(result, expected)
+
+
+def test_it_works_inside_inference_mode(
+    case: Case, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]
+) -> None:
+    expected = case.run(conv, images, labels, **aim)
+    with torch.inference_mode():
+        result = case.run(conv, images, labels, **aim)
+    assert_same_bits(result, expected)
+
+
+def test_it_takes_tensors_that_were_made_in_inference_mode(
+    case: Case, conv: TinyConv, images: Tensor, labels: Tensor
+) -> None:
+    expected = case.run(conv, images, labels)
+    with torch.inference_mode():
+        made_inside, labels_inside = images.clone(), labels.clone()
+        bounds = torch.zeros(3), torch.ones(3)
+        inside = case.run(conv, made_inside, labels_inside, bounds=bounds)
+    assert_same_bits(inside, expected)
+    assert_same_bits(case.run(conv, made_inside, labels_inside), expected)
+
+
+def test_gradient_mode_is_the_callers_again_after_the_call(
+    case: Case, conv: TinyConv, images: Tensor, labels: Tensor
+) -> None:
+    case.run(conv, images, labels)
+    assert torch.is_grad_enabled()
+    with torch.no_grad():
+        case.run(conv, images, labels)
+        assert not torch.is_grad_enabled()
+
+
+def test_outputs_with_logits_are_understood(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> None:
+    assert_same_bits(case.run(WithLogits(conv), images, labels), case.run(conv, images, labels))
+
+
+def test_a_plain_function_is_a_model(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> None:
+    assert_same_bits(case.run(lambda x: conv(x), images, labels), case.run(conv, images, labels))
+
+
+def test_double_precision_stays_double(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> None:
+    conv.double()
+    result = case.run(conv, images.double(), labels)
+    assert result.adversarials.dtype == result.distances.dtype == torch.float64
+    assert torch.equal(fresh_answer(conv, result.adversarials), result.labels)
+    assert torch.equal(
+        result.distances[result.found], case.size(result.adversarials - images.double())[result.found]
+    )
+
+
+def test_autocast_lowers_the_models_precision_but_not_the_results(
+    case: Case, conv: TinyConv, images: Tensor, aim: dict[str, Any]
+) -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.no_grad():
+            assert conv(images).dtype == torch.bfloat16
+        labels = fresh_answer(conv, images)
+        result = case.run(conv, images, labels, **aim)
+        assert torch.equal(fresh_answer(conv, result.adversarials), result.labels)
+    assert result.adversarials.dtype == result.distances.dtype == torch.float32
+    assert result.found.sum() >= 8
+    assert torch.equal(result.distances[result.found], case.size(result.adversarials - images)[result.found])
+
+
+def test_frozen_and_trainable_models_are_attacked_alike(
+    case: Case, conv: TinyConv, images: Tensor, labels: Tensor
+) -> None:
+    trainable = case.run(conv, images, labels)
+    conv.requires_grad_(False)
+    assert_same_bits(case.run(conv, images, labels), trainable)
+
+
+def test_labels_of_any_integer_type_mean_the_same(
+    case: Case, conv: TinyConv, images: Tensor, labels: Tensor
+) -> None:
+    assert_same_bits(case.run(conv, images, labels.to(torch.int32)), case.run(conv, images, labels))
+
+
+@pytest.mark.parametrize("shape", [(20,), (3, 4, 4), (5, 4)])
+def test_inputs_of_any_shape_work(case: Case, shape: tuple[int, ...], generator: torch.Generator) -> None:
+    features = torch.Size(shape).numel()
+    model = random_affine(generator, features=features, classes=4)
+    inputs = torch.rand(5, *shape, generator=generator)
+    result = case.run(model, inputs, model.labels(inputs))
+    assert result.adversarials.shape == inputs.shape
+    assert result.found.all()
+    assert torch.equal(model.labels(result.adversarials), result.labels)
+    assert torch.equal(result.distances, case.size(result.adversarials - inputs))

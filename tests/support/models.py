@@ -1,0 +1,131 @@
+"""Small models with known answers. Each takes its random weights from a generator, none touches global state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+
+class Affine(nn.Module):
+    """z = W x + b on flattened inputs."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(bias)
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x.flatten(1), self.weight, self.bias)
+
+    def labels(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self(x).argmax(1)
+
+
+def random_affine(
+    generator: Generator, *, features: int, classes: int = 10, spread: float = 1.0, dtype: torch.dtype = torch.float32
+) -> Affine:
+    """Normal weights, all distinct; at the centre of [0, 1]^d the logits are normal with deviation `spread`."""
+    weight = torch.randn(classes, features, generator=generator, dtype=dtype)
+    offset = spread * torch.randn(classes, generator=generator, dtype=dtype)
+    return Affine(weight, offset - weight.sum(1) / 2)
+
+
+def ramp_affine(features: int, dtype: torch.dtype = torch.float32) -> Affine:
+    """Two classes; z_0 - z_1 = w (x - 1/2) with weights 1, 1.01, 1.02, ...: known by hand, and distinct."""
+    weight = 1.0 + 0.01 * torch.arange(features, dtype=dtype)
+    return Affine(
+        torch.stack([weight, torch.zeros_like(weight)]), torch.stack([-weight.sum() / 2, weight.new_zeros(())])
+    )
+
+
+class TinyConv(nn.Module):
+    """(batch, 3, 6, 6) -> 5 classes; smooth, so that no two answers tie."""
+
+    def __init__(self, generator: Generator) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 3)
+        self.second = nn.Conv2d(6, 6, 3)
+        self.last = nn.Linear(24, 5)
+        with torch.no_grad():
+            for layer, gain in ((self.first, 1.0), (self.second, 1.0), (self.last, 4.0)):
+                fan_in = layer.weight[0].numel()
+                layer.weight.copy_(gain * fan_in**-0.5 * torch.randn(layer.weight.shape, generator=generator))
+                layer.bias.zero_()
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.tanh(self.second(F.silu(self.first(4 * x - 2))))
+        return self.last(hidden.flatten(1))
+
+
+class Stubborn(nn.Module):
+    """Class 0 wins by at least 8 everywhere, yet the logits have a slope."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        slope = torch.tanh(x.flatten(1).sum(1))
+        return torch.stack([10 + slope, -slope, -slope], dim=1)
+
+
+class Cliff(nn.Module):
+    """Class 1 needs a feature above `threshold`; below it the logits are constant and their gradient is exactly 0."""
+
+    def __init__(self, threshold: float) -> None:
+        super().__init__()
+        self.threshold = threshold
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        height = 100 * F.relu(x.flatten(1) - self.threshold).sum(1)
+        return torch.stack([torch.full_like(height, 2.0), height], dim=1)
+
+
+class RootAtHalf(nn.Module):
+    """z_1 has sqrt(relu(x_0 - 1/2)), whose slope at x_0 <= 1/2 is inf * 0 = NaN, and a plain slope in the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        root = F.relu(x[:, 0] - 0.5).sqrt()
+        return torch.stack([torch.full_like(root, 2.0), root + 4 * (x[:, 1:] - 0.5).sum(1)], dim=1)
+
+
+class Counting(nn.Module):
+    """Passes everything on and writes down how many rows each forward and each backward pass had."""
+
+    def __init__(self, model: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.model = model
+        self.forwards: list[int] = []
+        self.backwards: list[int] = []
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.forwards.append(len(x))
+        output = self.model(x)
+        if output.requires_grad:
+            output.register_hook(lambda gradient: self.backwards.append(len(gradient)))
+        return output
+
+
+class WithLogits(nn.Module):
+    """Answers with a record that has `.logits`, as the models of Hugging Face do."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.eval()
+
+    def forward(self, x: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.model(x), hidden=None)

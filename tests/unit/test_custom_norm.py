@@ -1,0 +1,116 @@
+"""A norm of the user's own, from its formula to an attack: l1 with a price a_i for each feature.
+
+f(r) = sum_i a_i |r_i|. Its prox is a soft threshold at weight * a_i; in a metric h, at weight * a_i / h_i. On an affine
+model a margin m costs the least at the feature with the most slope for its price: min f = m / max_i (|w_i| / a_i).
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.models import Affine
+from torch import Tensor
+
+from pdpgd import Norm, PDGDConfig, PDPGDConfig, pdgd, pdpgd
+
+FEATURES, SAMPLES = 20, 30
+
+
+@pytest.fixture
+def price(generator: torch.Generator) -> Tensor:
+    return 0.5 + 1.5 * torch.rand(FEATURES, generator=generator)
+
+
+@pytest.fixture
+def model(generator: torch.Generator) -> Affine:
+    """Two classes that part at x = 1/2."""
+    weight = torch.randn(2, FEATURES, generator=generator)
+    return Affine(weight, -weight.sum(1) / 2)
+
+
+@pytest.fixture
+def inputs(model: Affine, generator: torch.Generator) -> Tensor:
+    """Near the centre, moved along the weights until class 0 leads by 0.2 to 0.6."""
+    slope = (model.weight[0] - model.weight[1]).detach()
+    noise = 0.02 * torch.rand(SAMPLES, FEATURES, generator=generator) - 0.01
+    noise -= (noise @ slope)[:, None] * slope / slope.square().sum()
+    lead = torch.linspace(0.2, 0.6, SAMPLES)
+    return 0.5 + noise + lead[:, None] * slope / slope.square().sum()
+
+
+def size_of(price: Tensor):  # type: ignore[no-untyped-def]  # the test's own lambda
+    return lambda delta: (price * delta.abs()).sum(1)
+
+
+def soft(v: Tensor, threshold: Tensor) -> Tensor:
+    return v.sign() * (v.abs() - threshold).clamp(min=0)
+
+
+def exact(model: Affine, inputs: Tensor, price: Tensor) -> Tensor:
+    slope = (model.weight[0] - model.weight[1]).detach().double()
+    logits = model(inputs).detach().double()
+    value, where = (slope.abs() / price.double()).max(0)
+    margin = logits[:, 0] - logits[:, 1]
+    move = margin / slope[where].abs()
+    room = torch.where(slope[where] > 0, inputs[:, where], 1 - inputs[:, where])
+    assert (move < room).all(), "the box must not stand in the way of the exact answer"
+    return margin / value
+
+
+def test_weighted_l1_without_a_metric_prox_reaches_its_exact_minimum(
+    model: Affine, inputs: Tensor, price: Tensor
+) -> None:
+    norm = Norm("weighted l1", size_of(price), prox=lambda v, weight: soft(v, weight[:, None] * price))
+    best = exact(model, inputs, price)
+    result = pdpgd(model, inputs, torch.zeros(SAMPLES, dtype=torch.long), norm=norm)
+    ratio = (result.distances.double().mean() / best.mean()).item()
+    print(f"\nweighted l1, by the inner loop: {ratio:.4f} of the exact minimum")
+    assert result.found.all()
+    assert (result.distances.double() >= best * (1 - 1e-5)).all()
+    assert ratio <= 1.05
+
+
+def test_weighted_l1_with_its_metric_prox_reaches_its_exact_minimum(
+    model: Affine, inputs: Tensor, price: Tensor
+) -> None:
+    norm = Norm(
+        "weighted l1",
+        size_of(price),
+        prox=lambda v, weight: soft(v, weight[:, None] * price),
+        metric_prox=lambda v, weight, h: soft(v, weight[:, None] * price / h),
+    )
+    best = exact(model, inputs, price)
+    result = pdpgd(model, inputs, torch.zeros(SAMPLES, dtype=torch.long), norm=norm)
+    ratio = (result.distances.double().mean() / best.mean()).item()
+    print(f"\nweighted l1, by its metric prox: {ratio:.4f} of the exact minimum")
+    assert (result.distances.double() >= best * (1 - 1e-5)).all()
+    assert ratio <= 1.05
+
+
+def test_the_price_is_what_decides(model: Affine, inputs: Tensor, price: Tensor) -> None:
+    """Forbid the feature that plain l1 would change, and the attack changes another one."""
+    labels = torch.zeros(SAMPLES, dtype=torch.long)
+    plain = pdpgd(model, inputs, labels, norm="l1", config=PDPGDConfig(steps=300))
+    favourite = (plain.adversarials - inputs).abs().sum(0).argmax()
+    dear = torch.ones(FEATURES)
+    dear[favourite] = 50.0
+    norm = Norm("weighted l1", size_of(dear), prox=lambda v, weight: soft(v, weight[:, None] * dear))
+    other = pdpgd(model, inputs, labels, norm=norm, config=PDPGDConfig(steps=300))
+    moved = (other.adversarials - inputs).abs()
+    assert (moved[:, favourite] <= 0.01 * moved.sum(1)).all()
+
+
+def test_pdgd_differentiates_a_norm_of_ones_own(model: Affine, inputs: Tensor) -> None:
+    """||r||_3 has a slope but no prox in closed form: PDGD asks for the slope only."""
+
+    def no_prox(v: Tensor, weight: Tensor) -> Tensor:
+        raise AssertionError("pdgd has no use for a prox")
+
+    norm = Norm("l3", lambda delta: delta.abs().pow(3).sum(1).pow(1 / 3), no_prox)
+    slope = (model.weight[0] - model.weight[1]).detach()
+    logits = model(inputs).detach()
+    best = (logits[:, 0] - logits[:, 1]) / slope.abs().pow(1.5).sum().pow(2 / 3)
+    result = pdgd(model, inputs, torch.zeros(SAMPLES, dtype=torch.long), norm=norm, config=PDGDConfig())
+    assert result.found.all()
+    assert (result.distances >= best * (1 - 1e-4)).all()
+    assert result.distances.mean() <= 1.1 * best.mean()

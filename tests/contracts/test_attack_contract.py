@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from pdpgd import AttackResult
 
-from .conftest import Case
+if TYPE_CHECKING:
+    from .conftest import Case
 
 WRONG_ALREADY = [3, 8]
 

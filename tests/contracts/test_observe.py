@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 from support.models import Stubborn, TinyConv
@@ -7,7 +9,8 @@ from torch import Tensor
 
 from pdpgd import Observation
 
-from .conftest import Case
+if TYPE_CHECKING:
+    from .conftest import Case
 
 
 @pytest.fixture

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 from support.models import Counting, Stubborn, TinyConv
 from torch import Tensor
 
-from .conftest import Case
+if TYPE_CHECKING:
+    from .conftest import Case
 
 STEPS, FINETUNE = 17, 6
 

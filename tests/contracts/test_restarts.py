@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 from support.models import Affine, random_affine
@@ -9,7 +11,8 @@ from torch import Tensor
 
 from pdpgd import AttackResult
 
-from .conftest import Case
+if TYPE_CHECKING:
+    from .conftest import Case
 
 
 @pytest.fixture

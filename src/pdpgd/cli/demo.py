@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from pdpgd.attacks.contract import AttackResult
 
-# The paper's norms: what a distance counts in each.
-COUNTS = {"linf": "largest change", "l2": "length", "l1": "sum of changes", "l0": "pixels"}
+# The paper's norms, and what a distance is in each.
+MEASURES = {"linf": "largest change", "l2": "length", "l1": "sum", "l0": "pixels"}
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     table = _table()
     bar = Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console, transient=True)
     with bar:
-        for norm in COUNTS:
+        for norm in MEASURES:
             name, attack = _attack_for(norm, options.steps)
             task = bar.add_task(f"{name} {norm}", total=None)
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             result = attack(model, images, labels, norm=norm, seed=options.seed, observe=show)
             _add_row(table, norm, name, result, time.perf_counter() - begin)
     console.print(table)
-    console.print("Distances are those of the correctly classified images; the inputs lie in [0, 1].")
+    console.print("Pixels lie in [0, 1]. Passes are forward + backward passes an image.")
     return 0
 
 
@@ -85,8 +85,8 @@ def _table() -> Table:
     table = Table(title="The least change that fools the net")
     table.add_column("norm")
     table.add_column("attack")
-    table.add_column("counts")
-    for heading in ("fooled", "mean", "median", "passes an image", "seconds"):
+    table.add_column("measures")
+    for heading in ("fooled", "mean", "median", "passes", "seconds"):
         table.add_column(heading, justify="right")
     return table
 
@@ -97,7 +97,7 @@ def _add_row(table: Table, norm: str, name: str, result: AttackResult, seconds: 
     table.add_row(
         norm,
         name,
-        COUNTS[norm],
+        MEASURES[norm],
         f"{int(result.found[attacked].sum())}/{int(attacked.sum())}",
         f"{distances.mean():.3f}",
         f"{distances.median():.3f}",

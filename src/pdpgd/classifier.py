@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.criteria import Criterion, Surrogate
-from pdpgd.errors import ModelError, PdpgdWarning
+from pdpgd.errors import ModelError, warn_user
 
 Model = Callable[[Tensor], Any]
 
@@ -46,11 +45,9 @@ class Classifier:
     def __init__(self, model: Model) -> None:
         self._model = model
         if isinstance(model, nn.Module) and model.training:
-            warnings.warn(
+            warn_user(
                 "the model is in train mode: dropout and batch normalisation make its answers depend on chance and on "
-                "the batch; call model.eval() first",
-                PdpgdWarning,
-                stacklevel=4,
+                "the batch; call model.eval() first"
             )
 
     def logits(self, points: Tensor, samples: Tensor) -> Tensor:
@@ -101,8 +98,4 @@ class Classifier:
 def warn_of_probabilities(logits: Tensor) -> None:
     """Rows that are non-negative and sum to one are probabilities: their margin says little, their slope less."""
     if bool((logits >= 0).all()) and bool(((logits.sum(1) - 1).abs() < 1e-3).all()):
-        warnings.warn(
-            "the model's outputs look like probabilities; expected logits: take the softmax out of the model",
-            PdpgdWarning,
-            stacklevel=4,
-        )
+        warn_user("the model's outputs look like probabilities; expected logits: take the softmax out of the model")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable
 
 
@@ -30,3 +32,11 @@ class ModelError(PdpgdError, RuntimeError):
 
 class PdpgdWarning(UserWarning):
     """The run goes on, but its result may not mean what the user thinks."""
+
+
+def warn_user(message: str) -> None:
+    """Warn at the line of the user's own code that led here, however deep in this package or in torch we are."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("pdpgd", "torch"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, PdpgdWarning, stacklevel=level)

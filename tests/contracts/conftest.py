@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from support.models import TinyConv
 from torch import Tensor
 
 from pdpgd import AttackResult, Norm, PDGDConfig, PDPGDConfig, l0, pdgd, pdpgd
 from pdpgd.norms import norm_of
+from support.models import TinyConv
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from support.models import Stubborn, TinyConv, WithLogits, random_affine, ramp_affine
 from torch import Tensor
 
 from pdpgd import AttackResult
+from support.models import Stubborn, TinyConv, WithLogits, ramp_affine, random_affine
 
 if TYPE_CHECKING:
     from .conftest import Case
@@ -155,9 +155,7 @@ def test_two_classes_work(case: Case, generator: torch.Generator) -> None:
         assert torch.equal(result.labels, 1 - labels)
 
 
-def test_a_single_step_works(
-    case: Case, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]
-) -> None:
+def test_a_single_step_works(case: Case, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]) -> None:
     result = case.run(conv, images, labels, settings={"steps": 1, "finetune_steps": 1}, **aim)
     assert not result.adversarials.isnan().any()
     assert not result.distances.isnan().any()
@@ -262,9 +260,7 @@ def test_double_precision_stays_double(case: Case, conv: TinyConv, images: Tenso
     result = case.run(conv, images.double(), labels)
     assert result.adversarials.dtype == result.distances.dtype == torch.float64
     assert torch.equal(fresh_answer(conv, result.adversarials), result.labels)
-    assert torch.equal(
-        result.distances[result.found], case.size(result.adversarials - images.double())[result.found]
-    )
+    assert torch.equal(result.distances[result.found], case.size(result.adversarials - images.double())[result.found])
 
 
 def test_autocast_lowers_the_models_precision_but_not_the_results(
@@ -289,9 +285,7 @@ def test_frozen_and_trainable_models_are_attacked_alike(
     assert_same_bits(case.run(conv, images, labels), trainable)
 
 
-def test_labels_of_any_integer_type_mean_the_same(
-    case: Case, conv: TinyConv, images: Tensor, labels: Tensor
-) -> None:
+def test_labels_of_any_integer_type_mean_the_same(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> None:
     assert_same_bits(case.run(conv, images, labels.to(torch.int32)), case.run(conv, images, labels))
 
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from support.models import Stubborn, TinyConv
 from torch import Tensor
 
 from pdpgd import Observation
+from support.models import Stubborn, TinyConv
 
 if TYPE_CHECKING:
     from .conftest import Case
@@ -28,7 +29,7 @@ def test_the_hook_is_called_once_an_iteration_of_each_batch_and_ends_at_the_tota
     # 24 starts in batches of 5, then 12 points to fine-tune in batches of 5.
     assert {moment.total for moment in seen} == {5 * 9 + 3 * 4}
     done = [moment.done for moment in seen]
-    assert all(later > earlier for earlier, later in zip(done, done[1:], strict=False))
+    assert all(later > earlier for earlier, later in pairwise(done))
     if "l0" not in case.name:
         assert result.found.all()
         assert done == list(range(1, 58))

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from support.models import Counting, Stubborn, TinyConv
 from torch import Tensor
+
+from support.models import Counting, Stubborn, TinyConv
 
 if TYPE_CHECKING:
     from .conftest import Case

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from support.models import Affine, random_affine
 from torch import Tensor
 
 from pdpgd import AttackResult
+from support.models import Affine, random_affine
 
 if TYPE_CHECKING:
     from .conftest import Case
@@ -57,9 +57,7 @@ def test_two_halves_of_a_data_set_give_what_the_whole_gives(case: Case, model: A
 
 
 @pytest.mark.parametrize("max_batch", [1, 3, 7])
-def test_the_memory_limit_does_not_change_the_result(
-    case: Case, max_batch: int, model: Affine, inputs: Tensor
-) -> None:
+def test_the_memory_limit_does_not_change_the_result(case: Case, max_batch: int, model: Affine, inputs: Tensor) -> None:
     labels = model.labels(inputs)
     labels[4] = (labels[4] + 1) % 5
     settings = {"steps": 15, "finetune_steps": 5, "restarts": 3}

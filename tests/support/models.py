@@ -90,14 +90,14 @@ class Cliff(nn.Module):
 
 
 class RootAtHalf(nn.Module):
-    """z_1 has sqrt(relu(x_0 - 1/2)), whose slope at x_0 <= 1/2 is inf * 0 = NaN, and a plain slope in the rest."""
+    """z_1 has sqrt((x_0 - 1/2)^2), whose slope at x_0 = 1/2 is inf * 0 = NaN, and a plain slope in the rest."""
 
     def __init__(self) -> None:
         super().__init__()
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
-        root = F.relu(x[:, 0] - 0.5).sqrt()
+        root = (x[:, 0] - 0.5).square().sqrt()
         return torch.stack([torch.full_like(root, 2.0), root + 4 * (x[:, 1:] - 0.5).sum(1)], dim=1)
 
 

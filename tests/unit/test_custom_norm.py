@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.models import Affine
 from torch import Tensor
 
 from pdpgd import Norm, PDGDConfig, PDPGDConfig, pdgd, pdpgd
+from support.models import Affine
 
 FEATURES, SAMPLES = 20, 30
 

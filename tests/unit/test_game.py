@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -139,7 +140,7 @@ def test_rates_run_from_the_first_to_the_last_and_fall_between(decay) -> None:  
     path = [decay(2.0, 0.01, progress / 20) for progress in range(21)]
     assert path[0] == pytest.approx(2.0)
     assert path[-1] == pytest.approx(0.02)
-    assert all(later < earlier for earlier, later in zip(path, path[1:], strict=False))
+    assert all(later < earlier for earlier, later in pairwise(path))
 
 
 def test_exponential_decay_halves_by_equal_factors_and_linear_by_equal_differences() -> None:
@@ -158,9 +159,8 @@ def incumbent(sizes: list[float], mark: float) -> Incumbent:
 
 
 def test_incumbent_keeps_the_smaller_and_of_equals_the_elder() -> None:
-    best = incumbent([1.0, 2.0, 3.0, math.inf, math.inf, 1.0], 1).improved_by(
-        incumbent([2.0, 2.0, 1.0, 5.0, math.inf, math.inf], 2)
-    )
+    best = incumbent([1.0, 2.0, 3.0, math.inf, math.inf, 1.0], 1)
+    best.improve(incumbent([2.0, 2.0, 1.0, 5.0, math.inf, math.inf], 2), at=torch.arange(6))
     assert best.size.tolist() == [1.0, 2.0, 1.0, 5.0, math.inf, 1.0]
     winner = [1, 1, 2, 2, 1, 1]
     assert best.prediction.tolist() == winner
@@ -176,9 +176,23 @@ def test_incumbent_of_nothing_holds_the_inputs_themselves_at_infinite_size() -> 
     assert none.point.data_ptr() != inputs.data_ptr()
 
 
-def test_incumbent_writes_into_the_chosen_rows_only() -> None:
+def test_incumbent_improves_the_rows_it_is_told_and_no_others() -> None:
     best = incumbent([1.0, 2.0, 3.0], 1)
-    best.write(torch.tensor([2, 0]), incumbent([0.5, 0.25], 7))
-    assert best.size.tolist() == [0.25, 2.0, 0.5]
-    assert best.prediction.tolist() == [7, 1, 7]
-    assert best.point[1].eq(1).all()
+    best.improve(incumbent([0.5, 4.0], 7), at=torch.tensor([2, 0]))
+    assert best.size.tolist() == [1.0, 2.0, 0.5]
+    assert best.prediction.tolist() == [1, 1, 7]
+    assert best.point[:, 0, 0].tolist() == [1, 1, 7]
+
+
+def test_incumbent_is_not_improved_by_nan() -> None:
+    best = incumbent([1.0, math.inf], 1)
+    best.improve(incumbent([math.nan, math.nan], 7), at=torch.arange(2))
+    assert best.size.tolist() == [1.0, math.inf]
+
+
+def test_selected_incumbents_are_copies() -> None:
+    best = incumbent([1.0, 2.0], 1)
+    chosen = best.select(torch.tensor([1]))
+    chosen.improve(incumbent([0.5], 7), at=torch.tensor([0]))
+    assert best.size.tolist() == [1.0, 2.0]
+    assert best.point.eq(1).all()

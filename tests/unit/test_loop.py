@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.models import Affine, Cliff, Counting, RootAtHalf, ramp_affine
 from torch import Tensor
 
 from pdpgd import Observation, PDGDConfig, PDPGDConfig, pdgd, pdpgd
+from support.models import Affine, Cliff, Counting, RootAtHalf, ramp_affine
 
 CENTRE = 0.5
 
@@ -128,6 +128,12 @@ def test_each_sample_leaves_the_plateau_in_a_direction_of_its_own() -> None:
     result = pdpgd(Cliff(0.6), inputs, torch.zeros(3, dtype=torch.long), norm="linf", config=config)
     assert result.found.all()
     assert len({tuple(row.tolist()) for row in result.adversarials}) == 3
+
+
+def test_the_slope_of_the_root_is_undefined_at_the_start() -> None:
+    leaf = torch.full((1, 5), 0.5, requires_grad=True)
+    (slope,) = torch.autograd.grad(RootAtHalf()(leaf)[:, 1].sum(), leaf)
+    assert slope[0, 0].isnan()
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1", "l0"])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pdpgd.criteria import surrogate_by_name
-from pdpgd.errors import InvalidInputError
+from pdpgd.errors import InvalidInputError, UnknownNameError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +72,11 @@ class PDPGDConfig(GameConfig):
     """How the proximal step is taken in Adam's metric: exactly, or by the paper's five inner iterations."""
     project_first: bool = True
     """Whether the gradient step is brought into the box before the prox, not only after it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.prox not in ("exact", "loop"):
+            raise UnknownNameError("way to take the prox", self.prox, ("exact", "loop"))
 
 
 def _expect(config: object, name: str, what: str, holds: bool) -> None:

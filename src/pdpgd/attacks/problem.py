@@ -34,6 +34,7 @@ class Problem:
     ledger: Ledger
 
 
+@torch.inference_mode(False)
 def pose(
     model: Model,
     inputs: Tensor,
@@ -53,14 +54,9 @@ def pose(
         criterion = Criterion(_class_column("targets", targets, inputs), targeted=True)
     if not isinstance(seed, int) or seed < 0:
         raise InvalidInputError(f"seed: expected an integer >= 0, got {seed!r}")
-    if indices is None:
-        indices = torch.arange(len(inputs))
-    elif indices.shape != (len(inputs),) or indices.is_floating_point() or bool((indices < 0).any()):
-        raise InvalidInputError(
-            f"indices: expected {len(inputs)} integers >= 0, got {tuple(indices.shape)} of {indices.dtype}"
-        )
+    indices = torch.arange(len(inputs)) if indices is None else _places(indices, inputs)
     box = _box(bounds, inputs)
-    # A copy, so that neither the user's tensor nor an enclosing inference mode reaches into the game.
+    # Copies, made outside any inference mode of the caller: autograd cannot work on what was made inside one.
     clipped = box.clip(_inside("inputs", inputs, box).detach().clone())
     return Problem(
         classifier=Classifier(model),
@@ -70,7 +66,7 @@ def pose(
         box=box,
         norm=norm_of(norm),
         seed=seed,
-        indices=indices.cpu(),
+        indices=indices,
         ledger=Ledger(len(inputs), inputs.device),
     )
 
@@ -113,6 +109,19 @@ def _class_column(name: str, classes: Tensor, inputs: Tensor) -> Tensor:
     return classes.detach().to(inputs.device, torch.long, copy=True)
 
 
+def _places(indices: Tensor, inputs: Tensor) -> Tensor:
+    if not isinstance(indices, Tensor):
+        raise InvalidInputError(
+            f"indices: expected a tensor of {len(inputs)} integers >= 0, got {type(indices).__name__}"
+        )
+    if indices.shape != (len(inputs),) or indices.is_floating_point() or bool((indices < 0).any()):
+        raise InvalidInputError(
+            f"indices: expected {len(inputs)} integers >= 0, got {tuple(indices.shape)} of {indices.dtype}"
+            + (f", the least {int(indices.min())}" if indices.numel() else "")
+        )
+    return indices.cpu()
+
+
 def _box(bounds: Bounds, inputs: Tensor) -> Box:
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
         raise InvalidInputError(f"bounds: expected (low, high), got {bounds!r}")
@@ -123,7 +132,12 @@ def _box(bounds: Bounds, inputs: Tensor) -> Box:
 
 
 def _bound(bound: float | Tensor, inputs: Tensor) -> Tensor:
-    value = torch.as_tensor(bound, dtype=inputs.dtype, device=inputs.device)
+    try:
+        value = torch.as_tensor(bound, dtype=inputs.dtype, device=inputs.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidInputError(
+            f"bounds: expected a number or a tensor, got {bound!r} ({type(bound).__name__})"
+        ) from None
     if value.ndim == 1 and inputs.ndim > 2:
         # One value a channel.
         value = value.reshape(-1, *[1] * (inputs.ndim - 2))

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.criteria import Criterion, Surrogate
-from pdpgd.errors import ModelError, warn_user
+from pdpgd.errors import InvalidInputError, ModelError, warn_user
 
 Model = Callable[[Tensor], Any]
 
+# Slopes are cut here, so that their squares, which Adam averages, stay within float32.
+STEEPEST = 1e18
 # Errors name at most so many samples.
 SAMPLES_NAMED = 8
 
@@ -43,6 +45,8 @@ class Classifier:
     """Calls the model, understands `.logits`, refuses what are no logits. Never touches the model's own state."""
 
     def __init__(self, model: Model) -> None:
+        if not callable(model):
+            raise InvalidInputError(f"model: expected something that maps inputs to logits, got {type(model).__name__}")
         self._model = model
         if isinstance(model, nn.Module) and model.training:
             warn_user(
@@ -77,7 +81,8 @@ class Classifier:
         if gradient is None:
             raise ModelError("expected logits that depend on the inputs, got a graph that does not reach them")
         # A model may have a kink with an undefined slope (a square root at zero): no direction is better than NaN.
-        return Answer(margin.detach(), logits.detach().argmax(1), gradient.nan_to_num(0.0, 0.0, 0.0))
+        gradient = gradient.nan_to_num(0.0, STEEPEST, -STEEPEST).clamp_(-STEEPEST, STEEPEST)
+        return Answer(margin.detach(), logits.detach().argmax(1), gradient)
 
     def _checked(self, logits: object, points: Tensor, samples: Tensor) -> Tensor:
         batch = len(points)

@@ -54,10 +54,6 @@ class Norm:
         return proximal.prox_by_inner_loop(self.prox, v, weight, metric, steps=INNER_STEPS, tolerance=INNER_TOLERANCE)
 
     def subgradient(self, delta: Tensor) -> Tensor:
-        if not self.differentiable:
-            raise InvalidInputError(
-                f"pdgd follows the gradient of the norm: expected a norm that has one, got {self.name!r}; use pdpgd"
-            )
         if self.gradient is not None:
             return self.gradient(delta)
         with torch.enable_grad():
@@ -164,6 +160,6 @@ def norm_of(norm: str | Norm) -> Norm:
     """The norm of that name, or the norm itself."""
     if isinstance(norm, Norm):
         return norm
-    if norm not in _NORMS:
+    if not isinstance(norm, str) or norm not in _NORMS:
         raise UnknownNameError("norm", norm, _NORMS)
     return _NORMS[norm]

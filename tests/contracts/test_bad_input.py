@@ -319,3 +319,24 @@ def test_an_ordinary_model_is_not_warned_of(run: Run, model: Affine) -> None:
     assert warned(run) == []
     assert warned(run, model=lambda x: model(x)) == []
     assert warned(run, model=lambda x: model(x).log_softmax(1)) == []
+
+
+def test_a_config_of_the_other_attack_is_refused(model: Affine, inputs: Tensor) -> None:
+    labels = model.labels(inputs)
+    with pytest.raises(InvalidInputError, match="expected a PDPGDConfig, got a PDGDConfig"):
+        pdpgd(model, inputs, labels, norm="l1", config=PDGDConfig())  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(InvalidInputError, match="expected a PDGDConfig, got a PDPGDConfig"):
+        pdgd(model, inputs, labels, config=PDPGDConfig())  # type: ignore[arg-type]  # what is tested
+
+
+def test_steps_that_are_no_whole_number_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"steps: expected an integer, got 2\.5"):
+        PDPGDConfig(steps=2.5)  # type: ignore[arg-type]  # what is tested
+
+
+def test_a_model_that_cannot_be_called_is_refused(run: Run) -> None:
+    refused(run, InvalidInputError, "model", "got dict", model={})
+
+
+def test_a_norm_that_is_no_name_is_refused(run: Run) -> None:
+    refused(run, UnknownNameError, "norm", "got ['l2']", norm=["l2"])

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
+import pdpgd as pdpgd_package
 from pdpgd import Observation, PDGDConfig, PDPGDConfig, pdgd, pdpgd
-from support.models import Affine, Cliff, Counting, RootAtHalf, ramp_affine
+from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, ramp_affine
 
 CENTRE = 0.5
 
@@ -158,3 +165,76 @@ def test_an_undefined_slope_does_not_poison_pdgd() -> None:
     result = pdgd(RootAtHalf(), inputs, torch.zeros(3, dtype=torch.long), config=config)
     assert result.found.all()
     assert result.adversarials.isfinite().all()
+
+
+def test_fine_tuning_begins_at_the_best_point_and_takes_smaller_steps() -> None:
+    """Adam's first step has the length of the rate in every coordinate: a hundredth of the search's rate."""
+    affine = ramp_affine(6)
+    seen: list[Tensor] = []
+
+    def model(x: Tensor) -> Tensor:
+        seen.append(x.detach().clone())
+        return affine(x)
+
+    inputs, labels = shifted(affine, 0.2, 0.3), torch.tensor([0, 0])
+    settings = {"steps": 20, "primal_rate": 0.5, "finetune_primal": 0.02}
+    searched = pdgd(model, inputs, labels, config=PDGDConfig(finetune_steps=0, **settings))
+    seen.clear()
+    pdgd(model, inputs, labels, config=PDGDConfig(finetune_steps=1, **settings))
+    before, after = seen[-2:]
+    torch.testing.assert_close(before, searched.adversarials)
+    assert (after - before).abs().max().item() == pytest.approx(0.01, rel=1e-3)
+
+
+def test_fine_tuning_begins_at_the_penalty_of_the_best_point_and_moves_it_less() -> None:
+    model = ramp_affine(6)
+    inputs, labels = shifted(model, 0.2, 0.3), torch.tensor([0, 0])
+    settings = {"steps": 20, "dual_rate": 0.3, "finetune_dual": 0.05, "dual_average": 0.0}
+    searched = pdpgd(model, inputs, labels, norm="l2", config=PDPGDConfig(finetune_steps=0, **settings))
+    seen: list[Observation] = []
+    config = PDPGDConfig(finetune_steps=1, **settings)
+    pdpgd(model, inputs, labels, norm="l2", config=config, observe=seen.append)
+    assert seen[-1].phase == "finetune"
+    # The best point is adversarial, so the norm gains weight: by e^(0.3 * 0.05).
+    torch.testing.assert_close(seen[-1].penalty, searched.penalty * torch.tensor(0.015).exp())
+
+
+def test_rates_fall_from_the_first_to_the_last_step_of_the_search() -> None:
+    """From the input itself the first step of Adam is as long as the rate in every coordinate."""
+    affine = Stubborn()
+    seen: list[Tensor] = []
+
+    def model(x: Tensor) -> Tensor:
+        seen.append(x.detach().clone())
+        return affine(x)
+
+    config = PDGDConfig(steps=50, finetune_steps=0, start_radius=0.0, primal_rate=0.1, primal_decay=0.01)
+    pdgd(model, torch.full((1, 4), 0.5), torch.tensor([0]), config=config)
+    lengths = [float((later - earlier).abs().max()) for earlier, later in pairwise(seen[1:])]
+    assert lengths[0] == pytest.approx(0.1, rel=1e-3)
+    assert lengths[-1] < 0.01
+
+
+def steep(x: Tensor) -> Tensor:
+    """Finite logits whose squared slope overflows float32."""
+    return (x - 0.5) @ torch.tensor([[1e20, -1e20], [2e20, 5e19]])
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1", "l0"])
+def test_a_slope_too_steep_to_square_makes_no_nan(norm: str) -> None:
+    config = PDPGDConfig(steps=20, finetune_steps=5)
+    result = pdpgd(steep, torch.full((2, 2), 0.6), torch.zeros(2, dtype=torch.long), norm=norm, config=config)
+    assert result.adversarials.isfinite().all()
+    assert not result.distances.isnan().any()
+
+
+def test_the_level_of_linf_ends_on_a_metric_that_is_not_finite() -> None:
+    """In a process of its own: where it does not end, only this test stops."""
+    program = (
+        "import torch; from pdpgd.proximal import prox_linf_metric as prox; h = torch.ones(1, 3);"
+        "h[0, 1] = torch.inf; prox(torch.rand(1, 3), torch.tensor([0.1]), h);"
+        "h[0, 1] = torch.nan; prox(torch.rand(1, 3), torch.tensor([0.1]), h)"
+    )
+    home = str(Path(pdpgd_package.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([home, os.environ.get("PYTHONPATH", "")])}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)

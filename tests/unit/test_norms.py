@@ -93,11 +93,6 @@ def test_subgradient_of_a_smooth_size_comes_from_autograd_even_without_a_gradien
         ]
 
 
-def test_l0_has_no_subgradient_and_says_what_to_use() -> None:
-    with pytest.raises(InvalidInputError, match=r"expected a norm that has one, got 'l0'; use pdpgd"):
-        norm_of("l0").subgradient(DELTA)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_prox_in_a_flat_metric_is_the_plain_prox(name: str, generator: torch.Generator) -> None:
     v = torch.randn(6, 3, 3, 3, generator=generator)

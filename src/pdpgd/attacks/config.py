@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from pdpgd.criteria import surrogate_by_name
 from pdpgd.errors import InvalidInputError, UnknownNameError
@@ -49,6 +49,8 @@ class GameConfig:
 
     def __post_init__(self) -> None:
         surrogate_by_name(self.surrogate)
+        for name in ("steps", "restarts", "max_batch", "finetune_steps"):
+            _expect(self, name, "an integer", isinstance(getattr(self, name), int))
         for name in ("steps", "restarts", "max_batch"):
             _expect(self, name, "at least 1", getattr(self, name) >= 1)
         for name in ("finetune_steps", "start_radius", "dual_rate"):
@@ -82,3 +84,14 @@ class PDPGDConfig(GameConfig):
 def _expect(config: object, name: str, what: str, holds: bool) -> None:
     if not holds:
         raise InvalidInputError(f"{type(config).__name__}.{name}: expected {what}, got {getattr(config, name)!r}")
+
+
+Config = TypeVar("Config", bound=GameConfig)
+
+
+def config_or_default(config: Config | None, kind: type[Config]) -> Config:
+    if config is None:
+        return kind()
+    if not isinstance(config, kind):
+        raise InvalidInputError(f"config: expected a {kind.__name__}, got a {type(config).__name__}")
+    return config

@@ -5,11 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from pdpgd.attacks import restarts
-from pdpgd.attacks.config import PDGDConfig
+from pdpgd.attacks.config import PDGDConfig, config_or_default
 from pdpgd.attacks.contract import AttackResult, Bounds, Observe
 from pdpgd.attacks.loop import Inside, Move
 from pdpgd.attacks.problem import pose
 from pdpgd.classifier import Model
+from pdpgd.errors import InvalidInputError
 from pdpgd.game.dual import Dual
 from pdpgd.game.primal import Adam
 from pdpgd.norms import Norm
@@ -36,12 +37,17 @@ def pdgd(
     belong to them. See `AttackResult` for what comes back and `PDGDConfig` for the settings.
     """
     problem = pose(model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices)
+    config = config_or_default(config, PDGDConfig)
     move = gradient_move(problem.norm, problem.box.width)
-    return restarts.attack(problem, move=move, config=config or PDGDConfig(), observe=observe)
+    return restarts.attack(problem, move=move, config=config, observe=observe)
 
 
 def gradient_move(norm: Norm, unit: float) -> Move:
     """r <- r - rate * Adam(lambda_1 grad ||r|| + lambda_2 grad L), with r measured in units of the box's width."""
+    if not norm.differentiable:
+        raise InvalidInputError(
+            f"pdgd follows the gradient of the norm: expected a norm that has one, got {norm.name!r}; use pdpgd"
+        )
 
     def move(delta: Tensor, gradient: Tensor, *, adam: Adam, dual: Dual, rate: float, inside: Inside) -> Tensor:
         norm_weight = per_sample(dual.norm_weight, delta) * unit ** (1.0 - norm.degree)

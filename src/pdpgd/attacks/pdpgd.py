@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pdpgd import proximal
 from pdpgd.attacks import restarts
-from pdpgd.attacks.config import PDPGDConfig
+from pdpgd.attacks.config import PDPGDConfig, config_or_default
 from pdpgd.attacks.contract import AttackResult, Bounds, Observe
 from pdpgd.attacks.loop import Inside, Move
 from pdpgd.attacks.problem import pose
@@ -38,7 +38,7 @@ def pdpgd(
     belong to them. See `AttackResult` for what comes back and `PDPGDConfig` for the settings.
     """
     problem = pose(model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices)
-    config = config or PDPGDConfig()
+    config = config_or_default(config, PDPGDConfig)
     move = proximal_move(problem.norm, problem.box.width, config)
     return restarts.attack(problem, move=move, config=config, observe=observe)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -52,7 +53,7 @@ def pose(
     criterion = Criterion(labels)
     if targets is not None:
         criterion = Criterion(_class_column("targets", targets, inputs), targeted=True)
-    if not isinstance(seed, int) or seed < 0:
+    if not isinstance(seed, Integral) or seed < 0:
         raise InvalidInputError(f"seed: expected an integer >= 0, got {seed!r}")
     indices = torch.arange(len(inputs)) if indices is None else _places(indices, inputs)
     box = _box(bounds, inputs)
@@ -65,7 +66,7 @@ def pose(
         criterion=criterion,
         box=box,
         norm=norm_of(norm),
-        seed=seed,
+        seed=int(seed),
         indices=indices,
         ledger=Ledger(len(inputs), inputs.device),
     )

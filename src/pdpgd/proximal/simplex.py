@@ -52,8 +52,9 @@ def level(values: Tensor, total: Weight, metric: Tensor | None = None) -> Tensor
         # A mask of floats, weighted in place, is four times faster on the CPU than one of booleans.
         torch.gt(values, t, out=active).mul_(h)
         narrowed = active.sum(1, keepdim=True)
-        # An unchanged slope means that what was dropped weighs less than an ulp of it: t is the root.
-        settled = (narrowed == slope) | (narrowed == 0)
+        # A slope that no longer falls means that what was dropped weighs less than an ulp of it: t is the root.
+        # (Said so that a row with NaN or infinity in it ends as well.)
+        settled = ~(narrowed < slope) | (narrowed == 0)
         if bool(settled.all()):
             return t.squeeze(1)
         slope = narrowed

@@ -102,7 +102,7 @@ def main() -> int:
             failed |= any(row["found"] < 1 for name, row in rows.items() if name != "port")
             better = (rows["ours, fine-tuned"]["mean"], rows[f"ours, {options.restarts} restarts"]["mean"])
             failed |= max(better) > rows["ours"]["mean"]
-    print("worse than allowed" if failed else f"at most {MAX_RATIO} of the port everywhere, and never larger with more work")
+    print("worse than allowed" if failed else f"at most {MAX_RATIO} of the port, and never larger with more work")
     return int(failed)
 
 

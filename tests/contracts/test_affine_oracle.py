@@ -219,10 +219,13 @@ def test_restarts_find_the_nearest_class_where_several_are_near(contested: Oracl
 
 @pytest.mark.parametrize("prox", ["exact", "loop"])
 def test_l0_is_exact_for_nine_of_ten_samples(prox: str) -> None:
-    of = clear_problem(seed=3, distance=0.3)
-    assert of.exact("l0").min() >= 2, "one coordinate is too easy a question"
-    result = attack(of, "pdpgd", "l0", finetune_steps=0, prox=prox)
-    assert judged_share(of, result, f"pdpgd {prox} search") >= 0.9
+    shares = []
+    for seed in range(4):
+        of = clear_problem(seed, distance=0.3)
+        assert of.exact("l0").min() >= 2, "one coordinate is too easy a question"
+        result = attack(of, "pdpgd", "l0", finetune_steps=0, prox=prox)
+        shares.append(judged_share(of, result, f"pdpgd {prox} search, problem {seed}"))
+    assert sum(shares) / len(shares) >= 0.9
 
 
 def test_l0_is_near_the_exact_count_where_many_coordinates_are_needed() -> None:
@@ -235,7 +238,7 @@ def test_l0_is_near_the_exact_count_where_many_coordinates_are_needed() -> None:
         taken, needed = taken + result.distances.sum().item(), needed + of.exact("l0").sum().item()
     print(f"\nall four: {taken / needed:.3f} of the needed count")
     assert needed >= 3 * 4 * SAMPLES
-    assert taken <= 1.2 * needed
+    assert taken <= 1.1 * needed
 
 
 def test_l0_is_exact_for_nine_of_ten_contested_samples_after_restarts() -> None:

@@ -72,8 +72,9 @@ class PDPGDConfig(GameConfig):
 
     prox: Literal["exact", "loop"] = "exact"
     """How the proximal step is taken in Adam's metric: exactly, or by the paper's five inner iterations."""
-    project_first: bool = True
-    """Whether the gradient step is brought into the box before the prox, not only after it."""
+    project_first: bool = False
+    """Whether the gradient step is brought into the box before the prox too. Algorithm 2 does so after it only; what
+    either is worth stands in docs/measurements.md."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

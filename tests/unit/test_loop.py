@@ -66,7 +66,7 @@ def test_samples_changed_in_a_single_pixel_leave_the_batch_and_keep_their_result
     affine, inputs, labels = l0_mixture()
     model = Counting(affine)
     seen: list[list[int]] = []
-    config = PDPGDConfig(steps=150, finetune_steps=0)
+    config = PDPGDConfig(steps=150, finetune_steps=0, project_first=True)
     result = pdpgd(
         model, inputs, labels, norm="l0", config=config, observe=lambda moment: seen.append(moment.samples.tolist())
     )
@@ -87,7 +87,7 @@ def test_samples_changed_in_a_single_pixel_leave_the_batch_and_keep_their_result
 
 def test_finished_samples_do_not_change_what_the_others_reach() -> None:
     affine, inputs, labels = l0_mixture()
-    config = PDPGDConfig(steps=100, finetune_steps=20)
+    config = PDPGDConfig(steps=100, finetune_steps=20, project_first=True)
     together = pdpgd(affine, inputs, labels, norm="l0", config=config)
     hard = torch.tensor([1, 3, 5])
     alone = pdpgd(affine, inputs[hard], labels[hard], norm="l0", config=config, indices=hard)
@@ -98,7 +98,7 @@ def test_finished_samples_do_not_change_what_the_others_reach() -> None:
 def test_a_batch_in_which_all_are_finished_plays_no_further() -> None:
     model = Counting(ramp_affine(12))
     inputs = shifted(model.model, 0.1, 0.15)
-    config = PDPGDConfig(steps=150, restarts=4, max_batch=2)
+    config = PDPGDConfig(steps=150, restarts=4, max_batch=2, project_first=True)
     result = pdpgd(model, inputs, torch.tensor([0, 0]), norm="l0", config=config)
     assert result.distances.tolist() == [1.0, 1.0]
     # One restart at the most, no fine-tuning: what cannot get smaller has nothing to gain.

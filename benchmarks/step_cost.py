@@ -23,7 +23,7 @@ from pdpgd import AttackResult, Observation, PDGDConfig, PDPGDConfig
 
 Attack = Callable[..., AttackResult]
 
-# (attack, norm) -> the call that is timed, and the ratio it must not exceed.
+# norm -> the ratio that the attack with the exact prox must not exceed.
 LIMITS = {"linf": 1.25, "l2": 1.15, "l1": 1.15, "l0": 1.15}
 
 

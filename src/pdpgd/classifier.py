@@ -9,14 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.criteria import Criterion, Surrogate
-from pdpgd.errors import InvalidInputError, ModelError, warn_user
+from pdpgd.errors import InvalidInputError, ModelError, named, warn_user
 
 Model = Callable[[Tensor], Any]
 
 # Slopes are cut here, so that their squares, which Adam averages, stay within float32.
 STEEPEST = 1e18
-# Errors name at most so many samples.
-SAMPLES_NAMED = 8
 
 
 class Ledger:
@@ -94,9 +92,8 @@ class Classifier:
             raise ModelError(f"expected floating-point logits, got {logits.dtype}")
         broken = ~logits.detach().isfinite().all(1)
         if bool(broken.any()):
-            named = sorted(set(samples[broken].tolist()))
-            more = f" and {len(named) - SAMPLES_NAMED} more" if len(named) > SAMPLES_NAMED else ""
-            raise ModelError(f"expected finite logits, got NaN or inf for samples {named[:SAMPLES_NAMED]}{more}")
+            which = named(sorted(set(samples[broken].tolist())))
+            raise ModelError(f"expected finite logits, got NaN or inf for samples {which}")
         return logits
 
 

@@ -7,6 +7,9 @@ import sys
 import warnings
 from collections.abc import Iterable
 
+# Errors name at most so many samples.
+SAMPLES_NAMED = 8
+
 
 class PdpgdError(Exception):
     """The parent of every error this package raises on purpose."""
@@ -32,6 +35,12 @@ class ModelError(PdpgdError, RuntimeError):
 
 class PdpgdWarning(UserWarning):
     """The run goes on, but its result may not mean what the user thinks."""
+
+
+def named(samples: list[int]) -> str:
+    """These samples as an error names them: the first few, and how many more there are."""
+    more = f" and {len(samples) - SAMPLES_NAMED} more" if len(samples) > SAMPLES_NAMED else ""
+    return f"{samples[:SAMPLES_NAMED]}{more}"
 
 
 def warn_user(message: str) -> None:

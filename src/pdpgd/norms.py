@@ -152,10 +152,6 @@ def register(norm: Norm) -> Norm:
     return norm
 
 
-def names() -> tuple[str, ...]:
-    return tuple(_NORMS)
-
-
 def norm_of(norm: str | Norm) -> Norm:
     """The norm of that name, or the norm itself."""
     if isinstance(norm, Norm):

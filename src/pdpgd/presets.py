@@ -5,7 +5,7 @@ Sources: [P] the paper, "Parameters for our attack"; [S] the scripts its authors
 
 from __future__ import annotations
 
-from pdpgd.attacks.config import PDGDConfig, PDPGDConfig
+from pdpgd.attacks.config import GameConfig, PDGDConfig, PDPGDConfig
 from pdpgd.errors import UnknownNameError
 
 MODEL_KINDS = ("plain", "linf-at", "l2-at")
@@ -37,8 +37,7 @@ def paper_config(dataset: str, norm: str, model_kind: str, *, restarts: int = 1)
     ):
         if name not in known:
             raise UnknownNameError(kind, name, known)
-    config = PDGDConfig if norm == "l2" else _pdpgd_config
-    return config(
+    game = GameConfig(
         steps=500,  # [P]
         primal_rate=_primal_rate(dataset, norm, model_kind, restarts),
         primal_decay=0.01,  # [P] exponential
@@ -54,13 +53,12 @@ def paper_config(dataset: str, norm: str, model_kind: str, *, restarts: int = 1)
         finetune_dual=0.1,  # [S]
         surrogate="logistic",  # [P]; [S] scales it by 1 / ln 2
     )
-
-
-def _pdpgd_config(**settings: float | str) -> PDPGDConfig:
+    if norm == "l2":
+        return PDGDConfig(**vars(game))
     return PDPGDConfig(
-        **settings,  # type: ignore[arg-type]  # the names and types are those of the call above
+        **vars(game),
         prox="loop",  # [S] at most 5 inner iterations, tolerance 1e-2
-        project_first=True,  # [O] Algorithm 2 projects after the prox only; docs/attacks.md has what it is worth
+        project_first=True,  # [O] Algorithm 2 projects after the prox only; docs/measurements.md has what it is worth
     )
 
 

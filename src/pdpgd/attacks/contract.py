@@ -39,7 +39,7 @@ class Observation:
     """What the progress hook is shown after each iteration of a batch. Its rows are restarts of samples."""
 
     phase: str
-    """"search" or "finetune"."""
+    """Either "search" or "finetune"."""
     done: int
     """Iterations played so far in this call, over all batches."""
     total: int

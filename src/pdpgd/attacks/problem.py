@@ -11,13 +11,11 @@ from torch import Tensor
 from pdpgd.attacks.contract import Bounds
 from pdpgd.classifier import Classifier, Ledger, Model
 from pdpgd.criteria import Box, Criterion
-from pdpgd.errors import InvalidInputError
+from pdpgd.errors import InvalidInputError, named
 from pdpgd.norms import Norm, norm_of
 
 # Inputs may leave the box by float noise, as a share of its width; that much is clipped.
 BOX_TOLERANCE = 1e-4
-# Errors name at most so many samples.
-SAMPLES_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ def pose(
         criterion = Criterion(_class_column("targets", targets, inputs), targeted=True)
     if not isinstance(seed, Integral) or seed < 0:
         raise InvalidInputError(f"seed: expected an integer >= 0, got {seed!r}")
-    indices = torch.arange(len(inputs)) if indices is None else _places(indices, inputs)
+    indices = torch.arange(len(inputs)) if indices is None else _indices(indices, inputs)
     box = _box(bounds, inputs)
     # Copies, made outside any inference mode of the caller: autograd cannot work on what was made inside one.
     clipped = box.clip(_inside("inputs", inputs, box).detach().clone())
@@ -81,8 +79,8 @@ def check_classes(problem: Problem, classes: int) -> None:
         wrong = (column < 0) | (column >= classes)
         if bool(wrong.any()):
             raise InvalidInputError(
-                f"{name}: expected classes 0 to {classes - 1}, got {column[wrong][:SAMPLES_NAMED].tolist()} "
-                f"for samples {wrong.nonzero().flatten()[:SAMPLES_NAMED].tolist()}"
+                f"{name}: expected classes 0 to {classes - 1}, got {named(column[wrong].tolist())} "
+                f"for samples {named(_places_of(wrong))}"
             )
 
 
@@ -97,7 +95,9 @@ def _check_inputs(inputs: Tensor) -> None:
         )
     broken = ~inputs.flatten(1).isfinite().all(1)
     if bool(broken.any()):
-        raise InvalidInputError(f"inputs: expected finite values, got NaN or inf in samples {_named(broken)}")
+        raise InvalidInputError(
+            f"inputs: expected finite values, got NaN or inf in samples {named(_places_of(broken))}"
+        )
 
 
 def _class_column(name: str, classes: Tensor, inputs: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ def _class_column(name: str, classes: Tensor, inputs: Tensor) -> Tensor:
     return classes.detach().to(inputs.device, torch.long, copy=True)
 
 
-def _places(indices: Tensor, inputs: Tensor) -> Tensor:
+def _indices(indices: Tensor, inputs: Tensor) -> Tensor:
     if not isinstance(indices, Tensor):
         raise InvalidInputError(
             f"indices: expected a tensor of {len(inputs)} integers >= 0, got {type(indices).__name__}"
@@ -158,12 +158,11 @@ def _inside(name: str, inputs: Tensor, box: Box) -> Tensor:
     if bool(outside.any()):
         raise InvalidInputError(
             f"{name}: expected values inside the box (bounds), got {float(inputs.min()):.6g} to "
-            f"{float(inputs.max()):.6g}; outside it: samples {_named(outside)}"
+            f"{float(inputs.max()):.6g}; outside it: samples {named(_places_of(outside))}"
         )
     return inputs
 
 
-def _named(rows: Tensor) -> str:
-    named = rows.nonzero().flatten().tolist()
-    more = f" and {len(named) - SAMPLES_NAMED} more" if len(named) > SAMPLES_NAMED else ""
-    return f"{named[:SAMPLES_NAMED]}{more}"
+def _places_of(rows: Tensor) -> list[int]:
+    places: list[int] = rows.nonzero().flatten().tolist()
+    return places

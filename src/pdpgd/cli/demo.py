@@ -33,15 +33,13 @@ def run(options: argparse.Namespace) -> int:
         from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
         from pdpgd.subjects import digits
+
+        data = digits.load()
     except ImportError as error:
         raise PdpgdError(f"the demo needs more than the core: pip install 'pdpgd[demo]' ({error})") from error
     from pdpgd.attacks.contract import Observation
 
     console = Console()
-    try:
-        data = digits.load()
-    except ImportError as error:
-        raise PdpgdError(f"the demo needs scikit-learn: pip install 'pdpgd[demo]' ({error})") from error
     available = len(data.test_images)
     if not 1 <= options.images <= available:
         raise PdpgdError(f"--images: expected 1 to {available}, got {options.images}")

@@ -1,0 +1,52 @@
+"""The authors' settings, against their list in the paper and its scripts, written down a second time."""
+
+from __future__ import annotations
+
+import pytest
+
+from pdpgd import PDGDConfig, PDPGDConfig, UnknownNameError, paper_config
+from pdpgd.presets import MODEL_KINDS, PAPER_NORMS, START_RADIUS
+
+ALL = [(data, norm, kind) for data in START_RADIUS for norm in PAPER_NORMS for kind in MODEL_KINDS]
+
+
+@pytest.mark.parametrize(("data", "norm", "kind"), ALL)
+def test_what_the_paper_sets_everywhere_is_set_everywhere(data: str, norm: str, kind: str) -> None:
+    config = paper_config(data, norm, kind, restarts=10)
+    assert (config.steps, config.finetune_steps, config.restarts) == (500, 500, 10)
+    assert (config.primal_decay, config.dual_rate, config.dual_decay, config.penalty) == (0.01, 0.1, 0.1, 0.1)
+    assert (config.finetune_primal, config.finetune_dual, config.surrogate) == (0.01, 0.1, "logistic")
+    assert config.start_radius == {"mnist": 0.5, "cifar10": 0.25, "restricted-imagenet": 0.1}[data]
+
+
+@pytest.mark.parametrize(("data", "norm", "kind"), ALL)
+def test_l2_is_for_pdgd_and_the_others_for_pdpgd_with_the_authors_loop(data: str, norm: str, kind: str) -> None:
+    config = paper_config(data, norm, kind)
+    assert isinstance(config, PDGDConfig) == (norm == "l2")
+    assert isinstance(config, PDPGDConfig) == (norm != "l2")
+    if isinstance(config, PDPGDConfig):
+        assert config.prox == "loop"
+
+
+@pytest.mark.parametrize(
+    ("data", "norm", "kind", "restarts", "rate"),
+    [
+        *(("mnist", norm, kind, 1, 1.0) for norm in PAPER_NORMS for kind in MODEL_KINDS),
+        ("mnist", "l0", "linf-at", 10, 0.1),
+        ("mnist", "l0", "l2-at", 10, 1.0),
+        ("mnist", "l1", "linf-at", 10, 1.0),
+        *(("cifar10", "linf", kind, 1, 0.1) for kind in MODEL_KINDS),
+        ("cifar10", "l2", "plain", 1, 0.1),
+        ("cifar10", "l2", "linf-at", 1, 1.0),
+        ("cifar10", "l2", "l2-at", 1, 1.0),
+        *(("cifar10", norm, kind, 1, 1.0) for norm in ("l1", "l0") for kind in MODEL_KINDS),
+    ],
+)
+def test_the_primal_rate_is_the_authors_choice(data: str, norm: str, kind: str, restarts: int, rate: float) -> None:
+    assert paper_config(data, norm, kind, restarts=restarts).primal_rate == rate
+
+
+@pytest.mark.parametrize("names", [("mnits", "l2", "plain"), ("mnist", "L2", "plain"), ("mnist", "l2", "plane")])
+def test_an_unknown_name_is_answered_with_a_suggestion(names: tuple[str, str, str]) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean"):
+        paper_config(*names)

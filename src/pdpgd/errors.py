@@ -33,6 +33,14 @@ class ModelError(PdpgdError, RuntimeError):
     """The model failed on inputs that were in order, or answered with something that is not logits."""
 
 
+class SubjectError(PdpgdError, ValueError):
+    """A file of data or weights that is missing, broken, or not what it was said to be."""
+
+
+class MissingExtraError(PdpgdError, ImportError):
+    """A feature whose optional library is not installed."""
+
+
 class PdpgdWarning(UserWarning):
     """The run goes on, but its result may not mean what the user thinks."""
 

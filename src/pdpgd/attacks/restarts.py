@@ -21,7 +21,7 @@ from pdpgd.game.incumbent import Incumbent
 def attack(problem: Problem, *, move: Move, config: GameConfig, observe: Observe | None) -> AttackResult:
     """Play the game on every sample the model still gets right."""
     with game_mode():
-        prediction, margin = _judge_inputs(problem, config.max_batch)
+        prediction, margin = judge_inputs(problem, config.max_batch)
         wrong = margin < 0
         campaign = _Campaign(problem, move, config, observe, (~wrong).nonzero().flatten())
         campaign.search()
@@ -39,10 +39,10 @@ def attack(problem: Problem, *, move: Move, config: GameConfig, observe: Observe
         )
 
 
-def _judge_inputs(problem: Problem, max_batch: int) -> tuple[Tensor, Tensor]:
+def judge_inputs(problem: Problem, max_batch: int) -> tuple[Tensor, Tensor]:
     """One forward pass over the clean inputs: which are adversarial as they stand?"""
     outputs = []
-    for samples in _batches(torch.arange(len(problem.inputs), device=problem.inputs.device), max_batch):
+    for samples in batches(torch.arange(len(problem.inputs), device=problem.inputs.device), max_batch):
         outputs.append(problem.classifier.logits(problem.inputs[samples], samples))
         problem.ledger.add(samples, forwards=1)
     logits = torch.cat(outputs)
@@ -69,7 +69,7 @@ class _Campaign:
         """Every restart of every open sample, restart by restart, in batches of at most max_batch rows."""
         config, count = self.config, len(self.open_samples)
         numbers = torch.arange(config.restarts * count, device=self.open_samples.device)
-        for batch in _batches(numbers, config.max_batch):
+        for batch in batches(numbers, config.max_batch):
             restarts, samples = batch // count, self.open_samples[batch % count]
             undecided = self.best.size[samples] > self.problem.norm.smallest
             restarts, samples = restarts[undecided], samples[undecided]
@@ -93,7 +93,7 @@ class _Campaign:
         )
         # What was not found has no point to start from; what cannot get smaller has nothing to gain.
         eligible = self.best.size.isfinite() & (self.best.size > self.problem.norm.smallest)
-        for samples in _batches(eligible.nonzero().flatten(), config.max_batch):
+        for samples in batches(eligible.nonzero().flatten(), config.max_batch):
             rows = Rows.of(self.problem, samples, torch.full_like(samples, config.restarts))
             start = self.best.select(samples)
             outcome = self._play("finetune", rows, start.point - rows.inputs, start.penalty, small)
@@ -121,6 +121,6 @@ class _Campaign:
         return outcome
 
 
-def _batches(rows: Tensor, max_batch: int) -> Iterator[Tensor]:
+def batches(rows: Tensor, max_batch: int) -> Iterator[Tensor]:
     for first in range(0, len(rows), max_batch):
         yield rows[first : first + max_batch]

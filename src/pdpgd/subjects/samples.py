@@ -13,15 +13,25 @@ from pdpgd.errors import SubjectError, named
 
 Rows = Sequence[int] | Tensor
 
+# More classes than any data set of images has: a label above it is not a class.
+MOST_CLASSES = 100_000
+
 
 class Samples(Protocol):
     """Labelled images that can be asked for in any order; `batch` reads only what it is asked for."""
 
-    name: str
-    labels: Tensor
-    """The class of every sample, int64, shape (samples,)."""
-    classes: tuple[str, ...]
-    """The names of the classes; a label is a place in it."""
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def labels(self) -> Tensor:
+        """The class of every sample, int64, shape (samples,)."""
+        ...
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes; a label is a place in it."""
+        ...
 
     def __len__(self) -> int: ...
 
@@ -42,21 +52,13 @@ class ArraySamples:
     def __post_init__(self) -> None:
         if self.pixels.ndim != 4 or len(self.pixels) == 0:
             raise SubjectError(
-                f"{self.name}: expected images of shape (samples, channels, height, width), got {tuple(self.pixels.shape)}"
+                f"{self.name}: expected images of shape (samples, channels, height, width), "
+                f"got {tuple(self.pixels.shape)}"
             )
         if self.pixels.dtype not in (torch.uint8, torch.float32):
             raise SubjectError(f"{self.name}: expected images as uint8 or float32, got {self.pixels.dtype}")
-        if self.labels.shape != (len(self.pixels),):
-            raise SubjectError(
-                f"{self.name}: expected one label an image, got {tuple(self.labels.shape)} labels "
-                f"for {len(self.pixels)} images"
-            )
-        wrong = (self.labels < 0) | (self.labels >= len(self.classes))
-        if bool(wrong.any()):
-            raise SubjectError(
-                f"{self.name}: expected labels 0 to {len(self.classes) - 1}, got {named(self.labels[wrong].tolist())} "
-                f"for samples {named(wrong.nonzero().flatten().tolist())}"
-            )
+        check_range(self.name, self.pixels)
+        check_labels(self.name, self.labels, self.classes, images=len(self.pixels))
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -69,3 +71,37 @@ class ArraySamples:
 
     def first(self, count: int) -> ArraySamples:
         return ArraySamples(self.name, self.pixels[:count], self.labels[:count], self.classes)
+
+
+def numbered_classes(name: str, labels: Tensor) -> tuple[str, ...]:
+    """The names of classes that are known by their labels only: 0 up to the greatest label there is."""
+    greatest = int(labels.max()) if labels.numel() else 0
+    if greatest >= MOST_CLASSES:
+        raise SubjectError(f"{name}: expected labels 0 to {MOST_CLASSES - 1}, got {greatest}")
+    return tuple(str(label) for label in range(max(greatest, 0) + 1))
+
+
+def check_labels(name: str, labels: Tensor, classes: tuple[str, ...], *, images: int) -> None:
+    """One label an image, int64, and each of them a place in `classes`."""
+    if labels.shape != (images,):
+        raise SubjectError(f"{name}: expected one label an image, got {tuple(labels.shape)} labels for {images} images")
+    if labels.dtype != torch.int64:
+        raise SubjectError(f"{name}: expected labels as int64, got {labels.dtype}")
+    wrong = (labels < 0) | (labels >= len(classes))
+    if bool(wrong.any()):
+        raise SubjectError(
+            f"{name}: expected labels 0 to {len(classes) - 1}, got {named(labels[wrong].tolist())} "
+            f"for samples {named(wrong.nonzero().flatten().tolist())}"
+        )
+
+
+def check_range(name: str, pixels: Tensor) -> None:
+    """Floats lie in [0, 1]; a NaN does not."""
+    if pixels.dtype == torch.uint8 or bool(((pixels >= 0) & (pixels <= 1)).all()):
+        return
+    inside = ((pixels >= 0) & (pixels <= 1)).flatten(1).all(1)
+    raise SubjectError(
+        f"{name}: expected values in [0, 1] (a normalisation belongs into the model), got "
+        f"{float(pixels.min()):.6g} to {float(pixels.max()):.6g}; outside it: samples "
+        f"{named((~inside).nonzero().flatten().tolist())}"
+    )

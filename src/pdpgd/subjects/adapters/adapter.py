@@ -1,0 +1,54 @@
+"""What the loader of models asks of every zoo, and what the zoos share."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from torch import nn
+
+from pdpgd.errors import InvalidInputError, PdpgdError, SubjectError
+from pdpgd.subjects import pickles
+from pdpgd.subjects.normalise import Normalisation
+
+# A zoo has a thousand names: the nearest ones are listed.
+SUGGESTIONS = 3
+
+
+class Adapter(Protocol):
+    """A module of this package that fetches the models of one library."""
+
+    def build(self, name: str, *, weights: Path | None, trust_pickle: bool) -> nn.Module:
+        """The model with its weights: those of the file, or those the library downloads."""
+        ...
+
+    def own_normalisation(self, name: str, model: nn.Module) -> Normalisation | None:
+        """How its inputs were normalised in training; None if the model does that itself."""
+        ...
+
+
+@contextmanager
+def loading(source: str, *, trust_pickle: bool) -> Iterator[None]:
+    """While the library loads: no pickle runs unless trusted, and failures name the model."""
+    try:
+        with pickles.unpickling(trusted=trust_pickle):
+            yield
+    except PdpgdError:
+        raise
+    except Exception as error:  # no network, no such weights, a checkpoint that does not fit: each in its own class
+        refused = None if trust_pickle else pickles.refused_in(error)
+        if refused is not None:
+            raise pickles.refusal(source, refused) from error
+        raise SubjectError(f"{source}: expected a model, got {type(error).__name__}: {error}") from error
+
+
+def unknown(kind: str, name: str, known: Iterable[str], *, listed_by: str) -> InvalidInputError:
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=SUGGESTIONS, cutoff=0.5)
+    suggestion = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return InvalidInputError(
+        f"unknown {kind}: expected one of the {len(names)} in {listed_by}, got {name!r}{suggestion}"
+    )

@@ -1,0 +1,82 @@
+"""hf:NAME, an image classifier of transformers, from the hub or from a local directory."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+
+from pdpgd import extras
+from pdpgd.errors import SubjectError
+from pdpgd.subjects.adapters.adapter import loading
+from pdpgd.subjects.import_faults import make_torchvision_importable, quiet_jit
+from pdpgd.subjects.normalise import Normalisation
+from pdpgd.subjects.weights import load_weights
+
+
+class Logits(nn.Module):
+    """The logits out of the record that models of transformers answer with."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.model(inputs).logits
+        return logits
+
+
+def build(name: str, *, weights: Path | None, trust_pickle: bool) -> nn.Module:
+    transformers = _library("transformers")
+    source = f"hf:{name}"
+    if name.startswith(("/", ".")) and not Path(name).is_dir():
+        raise SubjectError(f"{source}: expected a directory of save_pretrained, got none there")
+    with loading(source, trust_pickle=trust_pickle):
+        classifier = transformers.AutoModelForImageClassification
+        if weights is not None:
+            model = classifier.from_config(transformers.AutoConfig.from_pretrained(name))
+        else:
+            model, report = classifier.from_pretrained(name, output_loading_info=True)
+            _check_trained(source, report)
+    if weights is not None:
+        load_weights(model, weights, trust_pickle=trust_pickle)
+    return Logits(model)
+
+
+def own_normalisation(name: str, model: nn.Module) -> Normalisation | None:
+    """What its image processor does to pixels in [0, 1]."""
+    source = f"hf:{name}"
+    library = _library("transformers.image_processing_base")
+    advice = "say the normalisation, or that there is none"
+    try:
+        with loading(source, trust_pickle=False):
+            settings, _ = library.ImageProcessingMixin.get_image_processor_dict(name)
+    except SubjectError as error:
+        raise SubjectError(f"{source}: expected an image processor, got none that reads: {advice} ({error})") from error
+    # Pixels are scaled from 0 to 255 to [0, 1] first, if they are scaled as nearly every processor does.
+    scale = settings.get("rescale_factor", 1 / 255)
+    if not settings.get("do_rescale", True) or settings.get("rescale_offset") or not math.isclose(scale, 1 / 255):
+        raise SubjectError(f"{source}: expected pixels scaled to [0, 1], got another scale: {advice}")
+    if not settings.get("do_normalize", True):
+        return None
+    mean, std = settings.get("image_mean"), settings.get("image_std")
+    if not isinstance(mean, list) or not isinstance(std, list):
+        raise SubjectError(f"{source}: expected image_mean and image_std of its image processor, got none: {advice}")
+    return Normalisation(tuple(mean), tuple(std))
+
+
+def _library(module: str) -> ModuleType:
+    # transformers imports torchvision where it is installed.
+    make_torchvision_importable()
+    with quiet_jit():
+        return extras.need(module, extra="huggingface", purpose="a model of Hugging Face")
+
+
+def _check_trained(source: str, report: dict[str, Any]) -> None:
+    """transformers fills what a checkpoint lacks, such as the head of another task, with random numbers."""
+    untrained = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+    if untrained:
+        raise SubjectError(f"{source}: expected a trained classifier, got no weights for {', '.join(untrained[:4])}")

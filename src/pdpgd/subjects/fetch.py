@@ -1,0 +1,121 @@
+"""Where the files of a data set are looked for, and how they are downloaded when they are nowhere."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pdpgd.errors import InvalidInputError, MissingExtraError, SubjectError
+from pdpgd.extras import need
+
+FOLDER_VARIABLE = "PDPGD_DATA"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a data set, or a folder that stands for it; `url` and `md5` are None where nobody may pass it on."""
+
+    name: str
+    url: str | None = None
+    md5: str | None = None
+    also: tuple[str, ...] = ()
+    """Other names under which it may be found."""
+
+    def inside(self, folder: Path) -> Path | None:
+        found = (folder / name for name in (self.name, *self.also))
+        return next((path for path in found if path.exists()), None)
+
+
+def idx_file(name: str, *, base: str, md5: str) -> DataFile:
+    """An idx file, packed as it is published; it may be unpacked, or be named `.idx3-ubyte` at its end."""
+    plain = name.removesuffix(".gz")
+    dotted = re.sub(r"-(idx\d-ubyte)$", r".\1", plain)
+    return DataFile(name, base + name, md5, also=(plain, f"{dotted}.gz", dotted))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The files of one split of a data set, and where on this machine they may be besides the usual places."""
+
+    name: str
+    files: tuple[DataFile, ...]
+    system: Path | None = None
+    note: str = ""
+
+    def found(self, root: Path | None = None) -> list[Path] | None:
+        """The files in the first folder that has them all."""
+        for folder in self._folders(root):
+            paths = [path for file in self.files if (path := file.inside(folder)) is not None]
+            if len(paths) == len(self.files):
+                return paths
+        return None
+
+    def obtained(self, *, root: Path | None = None, download: bool = True) -> list[Path]:
+        """The files, downloaded into the cache if they are nowhere."""
+        if root is not None and not root.is_dir():
+            raise InvalidInputError(f"root: expected a folder, got {str(root)!r}")
+        paths = self.found(root)
+        if paths is not None:
+            return paths
+        if not download:
+            raise SubjectError(self._missing("not found on this machine, and download is off"))
+        if any(file.url is None for file in self.files):
+            raise SubjectError(self._missing("not found on this machine, and it cannot be downloaded"))
+        return [self._downloaded(file) for file in self.files]
+
+    def _folders(self, root: Path | None) -> Sequence[Path]:
+        given = [] if root is None else [root / self.name, root]
+        usual = [_named_by_user(self.name), cache_folder(self.name), self.system]
+        return given + [folder for folder in usual if folder is not None]
+
+    def _downloaded(self, file: DataFile) -> Path:
+        purpose = f"{self.name}: downloading it (it is not in {FOLDER_VARIABLE} either)"
+        pooch = need("pooch", extra="data", purpose=purpose)
+        need("tqdm", extra="data", purpose=purpose)
+        try:
+            # It goes to a temporary file first, and gets its name only with the right checksum.
+            return Path(
+                pooch.retrieve(
+                    file.url,
+                    known_hash=f"md5:{file.md5}",
+                    fname=file.name,
+                    path=cache_folder(self.name),
+                    progressbar=True,
+                )
+            )
+        except OSError as error:
+            # A server's refusal comes with the connection it came by, which pooch leaves open.
+            if (response := getattr(error, "response", None)) is not None:
+                response.close()
+            cause = f"not found on this machine, and {file.url} cannot be downloaded ({type(error).__name__}: {error})"
+            raise SubjectError(self._missing(cause)) from error
+        except ValueError as error:
+            raise SubjectError(
+                f"{self.name}: wrong checksum: expected md5 {file.md5} of {file.url}, got another; "
+                f"what came was thrown away ({error})"
+            ) from error
+
+    def _missing(self, cause: str) -> str:
+        lines = [f"  {file.name}" + (f"  (from {file.url})" if file.url else "") for file in self.files]
+        cache = cache_folder(self.name)
+        places = [str(_named_by_user(self.name) or f"the folder {self.name} in a folder that {FOLDER_VARIABLE} names")]
+        places += [] if cache is None else [str(cache)]
+        note = [self.note] if self.note else []
+        return "\n".join([f"{self.name}: {cause}. Put", *lines, f"into {', or into '.join(places)}.", *note])
+
+
+def cache_folder(name: str) -> Path | None:
+    """This user's cache of a data set; None without pooch, which knows where caches are on each system."""
+    try:
+        pooch = need("pooch", extra="data", purpose="a cache of data")
+    except MissingExtraError:
+        return None
+    return Path(pooch.os_cache("pdpgd")) / name
+
+
+def _named_by_user(name: str) -> Path | None:
+    folder = os.environ.get(FOLDER_VARIABLE)
+    return Path(folder).expanduser() / name if folder else None

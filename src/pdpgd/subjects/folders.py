@@ -1,0 +1,170 @@
+"""Images in folders, one sub-folder a class; Pillow reads them when they are asked for."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pdpgd.errors import InvalidInputError, SubjectError
+from pdpgd.extras import need
+from pdpgd.subjects.samples import Rows
+
+ENDINGS = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"))
+COLOUR, GREY = ("RGB", "P"), ("L", "1")
+# What Pillow raises on a file that is no image, or half of one.
+UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The shorter side is made `resize` long, the other in proportion; then the middle, `crop` x `crop`, is kept."""
+
+    resize: int
+    crop: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.crop <= self.resize:
+            raise InvalidInputError(f"frame: expected 1 <= crop <= resize, got {self.crop} and {self.resize}")
+
+
+@dataclass(frozen=True)
+class FolderSamples:
+    """Samples that lie in files, each read when a batch asks for it and brought to `mode`, RGB or L."""
+
+    name: str
+    files: tuple[Path, ...]
+    labels: Tensor
+    classes: tuple[str, ...]
+    mode: str = "RGB"
+    frame: Frame | None = None
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def batch(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        rows = torch.as_tensor(rows)
+        images = torch.stack([self._image(self.files[row]) for row in rows.tolist()])
+        return images.float().div_(255), self.labels[rows]
+
+    def first(self, count: int) -> FolderSamples:
+        return replace(self, files=self.files[:count], labels=self.labels[:count])
+
+    def _image(self, file: Path) -> Tensor:
+        pillow = _pillow()
+        try:
+            with pillow.open(file) as image:
+                pixels = np.array(_framed(pillow, image.convert(self.mode), self.frame))
+        except (*UNREADABLE, pillow.DecompressionBombError) as error:
+            raise _unreadable(file, error) from error
+        return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).permute(2, 0, 1)
+
+
+def read_folder(folder: Path, *, frame: Frame | None = None) -> FolderSamples:
+    """Images in `folder/<class>/*`, all in colour or all grey, and without a `frame` all of one size.
+
+    The classes are the sub-folders in the order of their names. The samples are dealt: the first file of every class,
+    then the second of every class, and so on, so that the first few are of many classes.
+    """
+    folders = class_folders(folder)
+    files, labels = dealt(images_in(path) for path in folders)
+    mode = _common_mode(files, frame)
+    return FolderSamples(folder.resolve().name, files, labels, tuple(path.name for path in folders), mode, frame)
+
+
+def class_folders(folder: Path) -> list[Path]:
+    """The sub-folders, sorted by name; hidden ones are passed over."""
+    if not folder.is_dir():
+        raise SubjectError(f"{folder}: expected a folder with one sub-folder a class, got none of that name")
+    folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if not folders:
+        raise SubjectError(f"{folder}: expected one sub-folder a class, got no sub-folder")
+    return folders
+
+
+def images_in(folder: Path) -> list[Path]:
+    """The images of one class, sorted by name; other files are passed over."""
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and path.is_file())
+    if not files:
+        raise SubjectError(f"{folder}: expected images of this class ({' '.join(sorted(ENDINGS))}), got none")
+    return files
+
+
+def dealt(groups: Iterable[Sequence[Path]]) -> tuple[tuple[Path, ...], Tensor]:
+    """The files in turn, one of each group, with the place of their group as their label."""
+    rounds = zip_longest(*groups)
+    pairs = [(file, label) for turn in rounds for label, file in enumerate(turn) if file is not None]
+    return tuple(file for file, _ in pairs), torch.tensor([label for _, label in pairs], dtype=torch.long)
+
+
+def _common_mode(files: tuple[Path, ...], frame: Frame | None) -> str:
+    """Look at the header of every file: "RGB" if any is in colour, "L" if all are grey."""
+    headers = {file: _header(file) for file in files}
+    in_colour = [file for file, (mode, _) in headers.items() if mode in COLOUR]
+    if in_colour:
+        _refuse_grey(headers, in_colour[0])
+    if frame is None:
+        _refuse_other_sizes(headers)
+    return "RGB" if in_colour else "L"
+
+
+Header = tuple[str, tuple[int, int]]
+
+
+def _header(file: Path) -> Header:
+    pillow = _pillow()
+    try:
+        with pillow.open(file) as image:
+            mode, size, transparent = image.mode, image.size, image.has_transparency_data
+    except (*UNREADABLE, pillow.DecompressionBombError) as error:
+        raise _unreadable(file, error) from error
+    if transparent:
+        raise SubjectError(f"{file}: expected RGB or grey, got mode {mode} with transparency: lay it on a background")
+    if mode not in COLOUR + GREY:
+        raise SubjectError(f"{file}: expected RGB or grey of 8 bits, got mode {mode}: convert it first")
+    return mode, size
+
+
+def _refuse_grey(headers: Mapping[Path, Header], example: Path) -> None:
+    for file, (mode, _) in headers.items():
+        if mode in GREY:
+            raise SubjectError(f"{file}: expected RGB, as {example} and others here are, got mode {mode} (grey)")
+
+
+def _refuse_other_sizes(headers: Mapping[Path, Header]) -> None:
+    example, (_, expected) = next(iter(headers.items()))
+    for file, (_, size) in headers.items():
+        if size != expected:
+            raise SubjectError(
+                f"{file}: expected {expected[0]} x {expected[1]} pixels, as {example} has, got {size[0]} x {size[1]}; "
+                f"read_folder(..., frame=Frame(resize, crop)) brings images to one size"
+            )
+
+
+def _framed(pillow: ModuleType, image: Any, frame: Frame | None) -> Any:
+    """Resized and cropped as torchvision does it, which published models were trained on."""
+    if frame is None:
+        return image
+    width, height = image.size
+    short = min(width, height)
+    size = (frame.resize * width // short, frame.resize * height // short)
+    if size != (width, height):
+        image = image.resize(size, pillow.Resampling.BILINEAR)
+    left, top = (round((side - frame.crop) / 2) for side in size)
+    return image.crop((left, top, left + frame.crop, top + frame.crop))
+
+
+def _unreadable(file: Path, error: Exception) -> SubjectError:
+    return SubjectError(f"{file}: unreadable: expected an image, got {type(error).__name__}: {error}")
+
+
+def _pillow() -> ModuleType:
+    return need("PIL.Image", extra="data", purpose="reading images from a folder")

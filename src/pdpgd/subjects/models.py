@@ -1,0 +1,173 @@
+"""Models by name or path: shipped nets, Python factories, files that hold a model, and other libraries' zoos."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+import torch
+from torch import nn
+
+from pdpgd.errors import InvalidInputError, SubjectError, UnknownNameError
+from pdpgd.subjects import archives, programs
+from pdpgd.subjects.adapters.adapter import Adapter
+from pdpgd.subjects.normalise import Normalisation, NormalisationChoice, Normalised
+from pdpgd.subjects.weights import load_weights, unpickled
+
+# Where the part of a source before its first colon leads.
+ADAPTERS = {
+    "timm": "pdpgd.subjects.adapters.timm",
+    "robustbench": "pdpgd.subjects.adapters.robustbench",
+    "hf": "pdpgd.subjects.adapters.huggingface",
+}
+FORMS = ("package.module:factory", "a path to a model file", *(f"{zoo}:NAME" for zoo in ADAPTERS))
+SUFFIXES = (".pt", ".pth", ".ts", ".pt2", ".safetensors", ".bin", ".ckpt", ".pkl")
+
+
+def load_model(
+    source: str,
+    *,
+    weights: str | Path | None = None,
+    normalisation: NormalisationChoice = None,
+    trust_pickle: bool = False,
+) -> nn.Module:
+    """A model in eval mode, on the CPU, its parameters frozen, which takes pixels in [0, 1] and answers with logits.
+
+    `source` is the name of a shipped net; package.module:factory, which may lie in the current directory; a path to a
+    file of torch.jit.save or torch.export.save; timm:NAME; robustbench:NAME or robustbench:DATASET/THREAT/NAME; or
+    hf:NAME, from the hub of Hugging Face or a local directory. `weights` is a file to load into it. `normalisation` is
+    put inside the model; where it is None, models of timm and Hugging Face get the one they were trained with, and
+    "none" leaves it out. `trust_pickle` runs whatever code the file of the model or of its weights contains.
+    """
+    if not isinstance(source, str):
+        raise InvalidInputError(f"model: expected its name or path as a string, got {type(source).__name__}")
+    path = None if weights is None else Path(weights)
+    prefix, colon, rest = source.partition(":")
+    # A model is built with random weights before it gets its own: the caller's random state is left as it was.
+    with torch.random.fork_rng(devices=[]):
+        if colon and prefix in ADAPTERS:
+            model, own = _from_zoo_of_others(prefix, rest, path, normalisation, trust_pickle)
+        else:
+            model, own = _own_or_users(source, path, normalisation, trust_pickle), None
+    chosen = own if normalisation is None else normalisation
+    model = model.cpu().requires_grad_(False).eval()
+    return Normalised(model, chosen) if isinstance(chosen, Normalisation) else model
+
+
+def _from_zoo_of_others(
+    zoo: str, name: str, weights: Path | None, normalisation: NormalisationChoice, trust_pickle: bool
+) -> tuple[nn.Module, Normalisation | None]:
+    if not name:
+        raise InvalidInputError(f"model: expected {zoo}:NAME, got no name")
+    if zoo == "robustbench":
+        _refuse(f"{zoo}:{name}", "normalises its inputs itself", normalisation=normalisation)
+    # A module is its own adapter: it has the functions of one.
+    adapter = cast(Adapter, importlib.import_module(ADAPTERS[zoo]))
+    model = adapter.build(name, weights=weights, trust_pickle=trust_pickle)
+    return model, adapter.own_normalisation(name, model) if normalisation is None else None
+
+
+def _own_or_users(
+    source: str, weights: Path | None, normalisation: NormalisationChoice, trust_pickle: bool
+) -> nn.Module:
+    from pdpgd.subjects import zoo
+
+    if source in zoo.names():
+        _refuse(source, "is shipped whole", weights=weights, normalisation=normalisation)
+        return zoo.load(source)
+    if _is_path(source):
+        _refuse(source, "holds its own weights", weights=weights)
+        return _from_file(Path(source), trust_pickle=trust_pickle)
+    if ":" not in source:
+        raise UnknownNameError("model", source, [*zoo.names(), *FORMS])
+    model = _from_factory(source)
+    if weights is not None:
+        load_weights(model, weights, trust_pickle=trust_pickle)
+    return model
+
+
+def _refuse(source: str, why: str, *, weights: Path | None = None, normalisation: NormalisationChoice = None) -> None:
+    if weights is not None:
+        raise InvalidInputError(f"weights: expected none, as {source} {why}, got {str(weights)!r}")
+    if isinstance(normalisation, Normalisation):
+        raise InvalidInputError(f"normalisation: expected none, as {source} {why}, got {normalisation}")
+
+
+def _is_path(source: str) -> bool:
+    return Path(source).suffix in SUFFIXES or Path(source).name != source or Path(source).is_file()
+
+
+def _from_file(path: Path, *, trust_pickle: bool) -> nn.Module:
+    kind = archives.kind_of(path)
+    if kind == "torch.jit":
+        return programs.load_script(path)
+    if kind == "torch.export":
+        return programs.load_export(path, trust_pickle=trust_pickle)
+    if kind == "torch.save":
+        with _current_directory_importable():
+            content = unpickled(path, trust_pickle=trust_pickle)
+        if isinstance(content, nn.Module):
+            return content
+    raise SubjectError(
+        f"{path}: expected a model, got a file of {kind} with weights alone: "
+        "give the model as package.module:factory, and this file as its weights"
+    )
+
+
+def _from_factory(source: str) -> nn.Module:
+    name, _, attribute = source.partition(":")
+    with _current_directory_importable():
+        factory = _attribute(_module(name, source), name, attribute)
+        if isinstance(factory, nn.Module):
+            return factory
+        if not callable(factory):
+            raise SubjectError(f"{source}: expected a function that makes a model, got {type(factory).__name__}")
+        try:
+            model = factory()
+        except Exception as error:
+            raise SubjectError(f"{source}: expected a model, got {type(error).__name__}: {error}") from error
+    if not isinstance(model, nn.Module):
+        raise SubjectError(f"{source}: expected it to return a torch.nn.Module, got {type(model).__name__}")
+    return model
+
+
+@contextmanager
+def _current_directory_importable() -> Iterator[None]:
+    """As under python -m, whatever the console script that started us put on the path."""
+    here = os.getcwd()
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _module(name: str, source: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise SubjectError(f"{source}: expected package.module:factory, got no module name before the colon")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise SubjectError(f"{source}: {name} was found, but imports {error.name}, which was not") from error
+        near = difflib.get_close_matches(name, ADAPTERS, n=1)
+        suggestion = f"; did you mean {near[0]}:{source.partition(':')[2]}?" if near else ""
+        raise SubjectError(
+            f"{source}: expected a module that can be imported, got no module {error.name!r}{suggestion}"
+        ) from error
+    except Exception as error:
+        raise SubjectError(f"{source}: importing {name} failed with {type(error).__name__}: {error}") from error
+
+
+def _attribute(module: ModuleType, name: str, attribute: str) -> object:
+    if not hasattr(module, attribute):
+        known = [each for each in vars(module) if not each.startswith("_")]
+        raise UnknownNameError(f"name in {name}", attribute, known)
+    return getattr(module, attribute)

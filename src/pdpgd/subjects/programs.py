@@ -1,0 +1,141 @@
+"""Models that a file holds whole, code and weights: TorchScript and torch.export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from pdpgd.errors import ModelError, SubjectError, warn_user
+from pdpgd.subjects import pickles
+from pdpgd.subjects.import_faults import quiet_jit
+
+# The place of the argument that says "training", among those of the operators that behave otherwise in it.
+TRAINING_ARGUMENT = {"aten.dropout.default": 2, "aten.batch_norm.default": 5}
+
+
+class Extent(NamedTuple):
+    """How long a dimension may be; `most` is None where there is no limit."""
+
+    least: int
+    most: int | None
+
+    def __contains__(self, size: object) -> bool:
+        return isinstance(size, int) and self.least <= size and (self.most is None or size <= self.most)
+
+    def __str__(self) -> str:
+        if self.most is None:
+            return f">= {self.least}"
+        return str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
+
+
+class Script(nn.Module):
+    """A TorchScript model inside a module that does what TorchScript refuses, such as requires_grad_."""
+
+    def __init__(self, model: torch.jit.ScriptModule) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.model(inputs)
+        return logits
+
+
+class Exported(nn.Module):
+    """An exported program, which takes the shapes it was exported for and says so if it gets others."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        super().__init__()
+        self.model = program.module()
+        self.extents = _extents(program)
+        # The mode was settled when the program was exported.
+        for module in self.modules():
+            module.training = False
+
+    def train(self, mode: bool = True) -> Exported:
+        """Nothing to switch: the graph module of a program refuses even eval()."""
+        return self
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self._check(tuple(inputs.shape))
+        try:
+            logits: Tensor = self.model(inputs)
+        except AssertionError as error:
+            raise ModelError(f"the exported program refused inputs of shape {tuple(inputs.shape)}: {error}") from error
+        return logits
+
+    def _check(self, shape: tuple[int, ...]) -> None:
+        batch, *rest = self.extents
+        if len(shape) != len(self.extents) or not all(map(Extent.__contains__, rest, shape[1:])):
+            wanted = ", ".join(map(str, ["batch", *rest]))
+            raise ModelError(f"the program was exported for inputs of shape ({wanted}), got {shape}")
+        if shape[0] not in batch:
+            raise ModelError(
+                f"the program was exported for a batch of {batch}, got {shape[0]}: export it with a dynamic batch "
+                'dimension, torch.export.export(model, (inputs,), dynamic_shapes=({0: torch.export.Dim("batch")},))'
+            )
+
+
+def load_script(path: Path) -> nn.Module:
+    """A file of torch.jit.save."""
+    try:
+        with quiet_jit():
+            model = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]  # untyped in torch
+    except (RuntimeError, ValueError) as error:
+        raise SubjectError(f"{path}: expected a TorchScript model, got one that torch cannot load ({error})") from error
+    return Script(model)
+
+
+def load_export(path: Path, *, trust_pickle: bool) -> nn.Module:
+    """A file of torch.export.save. It may hold pickles besides its graph, and torch would run them."""
+    try:
+        with pickles.unpickling(trusted=trust_pickle):
+            program = torch.export.load(str(path))
+    except Exception as error:  # torch unpacks the graph without checks: what a damaged one raises is anyone's guess
+        refused = None if trust_pickle else pickles.refused_in(error)
+        if refused is not None:
+            raise pickles.refusal(path, refused) from error
+        raise SubjectError(f"{path}: expected an exported program, got one that torch cannot load ({error})") from error
+    inputs = program.graph_signature.user_inputs
+    if len(inputs) != 1:
+        raise SubjectError(f"{path}: expected a program of one input, got {len(inputs)}: {', '.join(map(str, inputs))}")
+    if _in_training(program):
+        warn_user(
+            f"{path} was exported in train mode: its answers depend on chance or on the batch; "
+            "call model.eval() before torch.export.export"
+        )
+    return Exported(program)
+
+
+def _extents(program: ExportedProgram) -> tuple[Extent, ...]:
+    """How long each dimension of the input may be."""
+    (name,) = program.graph_signature.user_inputs
+    (node,) = (node for node in program.graph.nodes if node.op == "placeholder" and node.name == name)
+    ranges = {str(symbol): interval for symbol, interval in program.range_constraints.items()}
+    return tuple(_extent(size, ranges) for size in node.meta["val"].shape)
+
+
+def _extent(size: int | torch.SymInt, ranges: dict[str, object]) -> Extent:
+    if isinstance(size, int):
+        return Extent(size, size)
+    interval = ranges.get(str(size))
+    return Extent(_whole(getattr(interval, "lower", 0)) or 0, _whole(getattr(interval, "upper", None)))
+
+
+def _whole(bound: object) -> int | None:
+    """A bound as a number; torch has infinities of its own."""
+    try:
+        return int(bound)  # type: ignore[call-overload, no-any-return]  # a number of sympy, which torch leaves untyped
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return None
+
+
+def _in_training(program: ExportedProgram) -> bool:
+    return any(
+        len(node.args) > place and node.args[place] is True
+        for node in program.graph.nodes
+        if (place := TRAINING_ARGUMENT.get(str(node.target))) is not None
+    )

@@ -1,0 +1,84 @@
+"""Restricted ImageNet: nine groups of ImageNet's animals, as Tsipras et al. (ICLR 2019) and their library draw them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pdpgd.errors import SubjectError
+from pdpgd.subjects.folders import FolderSamples, Frame, class_folders, dealt, images_in
+
+FRAME = Frame(resize=256, crop=224)
+
+# The numbers of ImageNet's classes (n02085620 is 2085620), and which of the sorted 1000 they are; a class that is not
+# listed has no group. The groups stand in the order of their labels.
+GROUPS = {
+    # 151 to 268
+    "dog": """
+        2085620 2085782 2085936 2086079 2086240 2086646 2086910 2087046 2087394 2088094 2088238 2088364 2088466
+        2088632 2089078 2089867 2089973 2090379 2090622 2090721 2091032 2091134 2091244 2091467 2091635 2091831
+        2092002 2092339 2093256 2093428 2093647 2093754 2093859 2093991 2094114 2094258 2094433 2095314 2095570
+        2095889 2096051 2096177 2096294 2096437 2096585 2097047 2097130 2097209 2097298 2097474 2097658 2098105
+        2098286 2098413 2099267 2099429 2099601 2099712 2099849 2100236 2100583 2100735 2100877 2101006 2101388
+        2101556 2102040 2102177 2102318 2102480 2102973 2104029 2104365 2105056 2105162 2105251 2105412 2105505
+        2105641 2105855 2106030 2106166 2106382 2106550 2106662 2107142 2107312 2107574 2107683 2107908 2108000
+        2108089 2108422 2108551 2108915 2109047 2109525 2109961 2110063 2110185 2110341 2110627 2110806 2110958
+        2111129 2111277 2111500 2111889 2112018 2112137 2112350 2112706 2113023 2113186 2113624 2113712 2113799
+        2113978
+    """,
+    # 281 to 285
+    "cat": """
+        2123045 2123159 2123394 2123597 2124075
+    """,
+    # 30 to 32
+    "frog": """
+        1641577 1644373 1644900
+    """,
+    # 33 to 37
+    "turtle": """
+        1664065 1665541 1667114 1667778 1669191
+    """,
+    # 80 to 100
+    "bird": """
+        1795545 1796340 1797886 1798484 1806143 1806567 1807496 1817953 1818515 1819313 1820546 1824575 1828970
+        1829413 1833805 1843065 1843383 1847000 1855032 1855672 1860187
+    """,
+    # 365 to 382
+    "primate": """
+        2480495 2480855 2481823 2483362 2483708 2484975 2486261 2486410 2487347 2488291 2488702 2489166 2490219
+        2492035 2492660 2493509 2493793 2494079
+    """,
+    # 389 to 397
+    "fish": """
+        2514041 2526121 2536864 2606052 2607072 2640242 2641379 2643566 2655020
+    """,
+    # 118 to 121
+    "crab": """
+        1978287 1978455 1980166 1981276
+    """,
+    # 300 to 319
+    "insect": """
+        2165105 2165456 2167151 2168699 2169497 2172182 2174001 2177972 2190166 2206856 2219486 2226429 2229544
+        2231487 2233338 2236044 2256656 2259212 2264363 2268443
+    """,
+}
+CLASSES = tuple(GROUPS)
+LABELS = {f"n{int(number):08d}": label for label, group in enumerate(GROUPS.values()) for number in group.split()}
+
+
+def read_restricted_imagenet(folder: Path) -> FolderSamples:
+    """The images in `folder/<wnid>/*` whose class is in a group; a tree with some of the 1000 classes will do.
+
+    Every image is brought to RGB, for ImageNet has grey and CMYK files. The samples are dealt: one of every group in
+    turn, and inside a group one of every class in turn.
+    """
+    groups: list[list[list[Path]]] = [[] for _ in CLASSES]
+    for path in class_folders(folder):
+        if path.name in LABELS:
+            groups[LABELS[path.name]].append(images_in(path))
+    if not any(groups):
+        raise SubjectError(
+            f"{folder}: expected ImageNet's folders, one a class and named like n02085620, got none of the "
+            f"{len(LABELS)} that Restricted ImageNet is made of"
+        )
+    files, labels = dealt(dealt(group)[0] for group in groups)
+    return FolderSamples("restricted-imagenet", files, labels, CLASSES, frame=FRAME)

@@ -8,7 +8,7 @@ PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --dis
 .PHONY: help demo test check format bench bench-port clean
 
 help:
-	@echo "make demo        train a small net and attack it in every norm"
+	@echo "make demo        attack a shipped net on embedded images in every norm"
 	@echo "make test        run the tests"
 	@echo "make check       format, lint, types and import rules"
 	@echo "make format      rewrite the code in the house format"
@@ -19,7 +19,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[demo]"
+	$(PIP) -e ".[cli]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python

@@ -33,7 +33,7 @@ def test_the_demo_ends_with_a_row_for_every_norm_and_fools_every_image() -> None
 def test_a_wrong_option_is_answered_in_one_line() -> None:
     outcome = run("demo", "--images", "0")
     assert outcome.returncode == 2
-    assert outcome.stderr == "pdpgd: --images: expected 1 to 397, got 0\n"
+    assert outcome.stderr == "pdpgd: --images: expected 1 to 1000, got 0\n"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])

@@ -6,17 +6,23 @@ import argparse
 import sys
 
 from pdpgd.errors import PdpgdError
+from pdpgd.extras import need
 
 
 def main(arguments: list[str] | None = None) -> int:
-    from pdpgd.cli import demo
+    from pdpgd.cli import data, demo, models, train
 
     parser = argparse.ArgumentParser(prog="pdpgd", description="How little must change before a classifier is wrong?")
     commands = parser.add_subparsers(title="commands", required=True)
-    demo.add_to(commands)
+    for command in (demo, models, data, train):
+        command.add_to(commands)
     options = parser.parse_args(arguments)
     try:
+        need("rich", extra="cli", purpose="the command")
         return int(options.run(options))
     except PdpgdError as error:
         print(f"pdpgd: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("pdpgd: stopped", file=sys.stderr)
+        return 130

@@ -1,4 +1,4 @@
-"""pdpgd demo: train a small net on handwritten digits and attack it in every norm of the paper."""
+"""pdpgd demo: attack a shipped net on the embedded images in every norm of the paper."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
 
 # The paper's norms, and what a distance is in each.
 MEASURES = {"linf": "largest change", "l2": "length", "l1": "sum", "l0": "pixels"}
+DATA = "mnist-1000"
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("demo", help="train a small net on digits and attack it in every norm")
-    parser.add_argument("--images", type=int, default=100, help="test images to attack (default: 100)")
+    parser = commands.add_parser("demo", help="attack a shipped net on embedded images in every norm")
+    parser.add_argument("--model", default="mnist-plain", help="a shipped net for MNIST (default: mnist-plain)")
+    parser.add_argument("--images", type=int, default=50, help="images to attack (default: 50)")
     parser.add_argument("--steps", type=int, default=500, help="iterations of the search (default: 500)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of training and of the starts (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the starts (default: 0)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-        from pdpgd.subjects import digits
-
-        data = digits.load()
-    except ImportError as error:
-        raise PdpgdError(f"the demo needs more than the core: pip install 'pdpgd[demo]' ({error})") from error
     from pdpgd.attacks.contract import Observation
+    from pdpgd.subjects import zoo
+    from pdpgd.subjects.data import load_data
 
-    console = Console()
-    available = len(data.test_images)
-    if not 1 <= options.images <= available:
-        raise PdpgdError(f"--images: expected 1 to {available}, got {options.images}")
-
-    console.print("Training a small convolutional net on 1400 handwritten digits (8 x 8) ...")
-    model = digits.trained_net(data, seed=options.seed)
-    accuracy = (model(data.test_images).argmax(1) == data.test_labels).float().mean().item()
-    console.print(f"Accuracy on the other {available}: {accuracy:.1%}. Attacking the first {options.images} of them.\n")
-    images, labels = data.test_images[: options.images], data.test_labels[: options.images]
+    console = Console(highlight=False)
+    data = load_data(DATA)
+    if not 1 <= options.images <= len(data):
+        raise PdpgdError(f"--images: expected 1 to {len(data)}, got {options.images}")
+    images, labels = data.batch(range(options.images))
+    card, model = zoo.card(options.model), zoo.load(options.model)
+    if card.shape != images.shape[1:]:
+        raise PdpgdError(f"--model: expected a net for images of shape {tuple(images.shape[1:])}, got {card.shape}")
+    console.print(
+        f"{options.model}: {card.parameters:,} parameters, {card.clean():.2%} right on the MNIST test set. "
+        f"Attacking the first {options.images} test images.\n"
+    )
 
     table = _table()
     bar = Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console, transient=True)

@@ -1,0 +1,1 @@
+"""Training: plain, adversarial, and with the paper's own attack inside."""

@@ -1,0 +1,174 @@
+"""A whole training: from the names a user gives to weights and a card on disk."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pdpgd.errors import InvalidInputError
+from pdpgd.subjects import zoo
+from pdpgd.subjects.architectures import architecture_by_name
+from pdpgd.subjects.cards import ModelCard
+from pdpgd.subjects.data import load_data
+from pdpgd.subjects.known import DATA
+from pdpgd.subjects.models import load_model
+from pdpgd.subjects.samples import Samples
+from pdpgd.subjects.weights import checksum, load_weights, write_weights
+from pdpgd.training.config import Threat, TrainingConfig
+from pdpgd.training.judge import Accuracy, clean_accuracy, robust_accuracy
+from pdpgd.training.loop import Progress, train
+
+Observe = Callable[[str, int, int, str], None]
+"""Called with the phase, how much of it is done, how much there is, and what there is to say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What is trained on what, how, and where to."""
+
+    name: str
+    data: str
+    architecture: str
+    config: TrainingConfig
+    folder: Path
+    data_folder: str | None = None
+    test_data: str | None = None
+    """What the trained net is judged on; the data set's own test images, if none are given."""
+    initial: str | None = None
+    device: str = "cpu"
+    checkpoint_every: int = 200
+    judges: tuple[Threat, ...] = ()
+    """What the trained net is judged under; the threats it was trained against, if none are given."""
+    judge_images: int = 1000
+    command: str = ""
+
+    @property
+    def weights(self) -> Path:
+        return self.folder / f"{self.name}.safetensors"
+
+    @property
+    def card(self) -> Path:
+        return self.folder / f"{self.name}.json"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / f"{self.name}.checkpoint"
+
+
+def carry_out(recipe: Recipe, *, observe: Observe | None = None) -> ModelCard:
+    """Train, judge, and write weights and card; a training that was stopped goes on where it was."""
+    if recipe.weights.exists():
+        raise InvalidInputError(f"name: expected one that is not trained yet, got {recipe.weights}, which exists")
+    say = observe or (lambda phase, done, total, seen: None)
+    samples, tests = _data(recipe)
+    model = _initial_net(recipe, samples)
+    recipe.folder.mkdir(parents=True, exist_ok=True)
+
+    def seen(progress: Progress) -> None:
+        words = f"epoch {progress.epoch}  loss {progress.loss:.3f}  right {progress.accuracy:.0%}"
+        say("training", progress.step, progress.total, words)
+
+    train(
+        model,
+        samples,
+        recipe.config,
+        device=recipe.device,
+        checkpoint=recipe.checkpoint,
+        checkpoint_every=recipe.checkpoint_every,
+        observe=seen,
+    )
+    accuracies = [clean_accuracy(model, tests, device=recipe.device)]
+    for threat in recipe.judges or recipe.config.threats:
+        accuracies.append(
+            robust_accuracy(
+                model,
+                tests,
+                norm=threat.norm,
+                radius=threat.radius,
+                count=recipe.judge_images,
+                device=recipe.device,
+                observe=partial(_say_judged, say, f"PGD {threat.norm} {threat.radius:.3g}"),
+            )
+        )
+    return _write(recipe, model.cpu(), samples, accuracies)
+
+
+def _data(recipe: Recipe) -> tuple[Samples, Samples]:
+    """What to train on and what to judge on: never the same images."""
+    samples = load_data(recipe.data, split="train", root=recipe.data_folder)
+    if recipe.test_data is None and recipe.data not in DATA:
+        raise InvalidInputError("--test-data: expected images to judge the net on, which a file or a folder has not")
+    return samples, load_data(recipe.test_data or recipe.data, split="test", root=recipe.data_folder)
+
+
+def _say_judged(say: Observe, phase: str, done: int, total: int) -> None:
+    say(phase, done, total, "")
+
+
+def _initial_net(recipe: Recipe, samples: Samples) -> nn.Module:
+    if ":" in recipe.architecture:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.config.seed)
+            model = load_model(recipe.architecture)
+    else:
+        model = architecture_by_name(recipe.architecture).untrained(recipe.config.seed)
+    if recipe.initial is not None:
+        shipped = recipe.initial in zoo.names()
+        load_weights(model, zoo.path(recipe.initial) if shipped else Path(recipe.initial))
+    _check_fit(model, samples)
+    return model
+
+
+def _check_fit(model: nn.Module, samples: Samples) -> None:
+    """The net takes these images and has an output for each of their classes."""
+    images, _ = samples.batch([0])
+    try:
+        with torch.no_grad():
+            logits = model.eval()(images)
+    except RuntimeError as error:
+        raise InvalidInputError(
+            f"architecture: expected one that takes images of shape {tuple(images.shape[1:])}, got one that fails "
+            f"on them: {error}"
+        ) from error
+    if logits.shape != (1, len(samples.classes)):
+        raise InvalidInputError(
+            f"architecture: expected {len(samples.classes)} outputs, one a class of {samples.name}, "
+            f"got an output of shape {tuple(logits.shape)}"
+        )
+
+
+def _write(recipe: Recipe, model: nn.Module, samples: Samples, accuracies: list[Accuracy]) -> ModelCard:
+    """The card last: weights without a card are an unfinished training."""
+    write_weights(recipe.weights, model)
+    images, _ = samples.batch([0])
+    card = ModelCard(
+        name=recipe.name,
+        architecture=recipe.architecture,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        shape=tuple(images.shape[1:]),
+        classes=samples.classes,
+        data=samples.name,
+        training_samples=len(samples),
+        training=recipe.config.as_json(),
+        initial=recipe.initial,
+        command=recipe.command,
+        made_with={
+            "pdpgd": version("pdpgd"),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "device": recipe.device,
+            "threads": torch.get_num_threads(),
+        },
+        accuracies=tuple(asdict(accuracy) for accuracy in accuracies),
+        sha256=checksum(recipe.weights),
+    )
+    card.write(recipe.card)
+    recipe.checkpoint.unlink(missing_ok=True)
+    return card

@@ -1,0 +1,150 @@
+"""The training loop: it learns, it can stop anywhere and go on, and it refuses a checkpoint that is not its own."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Generator, nn
+
+from pdpgd.errors import InvalidInputError, ModelError, SubjectError
+from pdpgd.subjects.samples import ArraySamples
+from pdpgd.training.config import Threat, TrainingConfig
+from pdpgd.training.loop import Progress, rate_share, train
+
+CONFIG = TrainingConfig(epochs=3, batch=8, rate=0.01, inner="fast", threats=(Threat("linf", 0.1),), augment="crop-flip")
+
+
+@pytest.fixture
+def samples() -> ArraySamples:
+    """Forty images of one channel, bright on the left (class 0) or on the right (class 1)."""
+    generator = Generator().manual_seed(0)
+    labels = torch.randint(2, (40,), generator=generator)
+    pixels = torch.randint(40, (40, 1, 8, 8), generator=generator)
+    sides = torch.arange(8).repeat(40, 1) < 4
+    bright = torch.where(labels[:, None] == 0, sides, ~sides)
+    return ArraySamples("sides", (pixels + 200 * bright[:, None, None, :]).to(torch.uint8), labels, ("left", "right"))
+
+
+def net() -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = (nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.0), nn.Linear(144, 2))
+        return nn.Sequential(*layers)
+
+
+def same_weights(one: nn.Module, other: nn.Module) -> bool:
+    states = one.state_dict(), other.state_dict()
+    return all(torch.equal(states[0][name], states[1][name]) for name in states[0] | states[1])
+
+
+class PowerCutError(Exception):
+    """The power went."""
+
+
+def cut_after(steps: int) -> object:
+    def watch(progress: Progress) -> None:
+        if progress.step == steps:
+            raise PowerCutError
+
+    return watch
+
+
+def test_a_plain_training_learns_what_there_is_to_learn(samples: ArraySamples) -> None:
+    model = train(net(), samples, TrainingConfig(epochs=20, batch=8, rate=0.01))
+    images, labels = samples.batch(range(40))
+    assert torch.equal(model(images).argmax(1), labels)
+    assert not model.training
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("stop", [1, 5, 7, 14])
+def test_a_training_that_was_cut_off_ends_with_the_weights_of_one_that_was_not(
+    samples: ArraySamples, tmp_path: Path, stop: int
+) -> None:
+    whole = train(net(), samples, CONFIG)
+    path = tmp_path / "run.checkpoint"
+    with pytest.raises(PowerCutError):
+        train(net(), samples, CONFIG, checkpoint=path, checkpoint_every=2, observe=cut_after(stop))
+    steps: list[int] = []
+    resumed = train(
+        net(), samples, CONFIG, checkpoint=path, checkpoint_every=2, observe=lambda seen: steps.append(seen.step)
+    )
+    assert same_weights(whole, resumed)
+    # The step at which the power went is not in the checkpoint yet: its hook came first.
+    assert steps == list(range((stop - 1) // 2 * 2 + 1, 16))
+
+
+def test_the_seed_decides_the_weights_and_the_global_random_state_does_not(samples: ArraySamples) -> None:
+    first = train(net(), samples, CONFIG)
+    torch.rand(7)
+    assert same_weights(first, train(net(), samples, CONFIG))
+    other = TrainingConfig(**{**vars(CONFIG), "seed": 1})
+    assert not same_weights(first, train(net(), samples, other))
+
+
+def test_a_training_leaves_the_global_random_state_as_it_was(samples: ArraySamples) -> None:
+    before = torch.get_rng_state()
+    train(net(), samples, CONFIG)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_checkpoint_of_another_training_is_refused(samples: ArraySamples, tmp_path: Path) -> None:
+    path = tmp_path / "run.checkpoint"
+    train(net(), samples, CONFIG, checkpoint=path)
+    with pytest.raises(SubjectError, match="expected a checkpoint of this training"):
+        train(net(), samples, TrainingConfig(**{**vars(CONFIG), "epochs": 4}), checkpoint=path)
+    other = net()
+    torch.nn.init.zeros_(next(other.parameters()))
+    with pytest.raises(SubjectError, match="expected a checkpoint of this training"):
+        train(other, samples, CONFIG, checkpoint=path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04"])
+def test_a_file_that_is_no_checkpoint_is_refused_and_kept(
+    samples: ArraySamples, tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "run.checkpoint"
+    path.write_bytes(content)
+    with pytest.raises(SubjectError, match="expected a checkpoint"):
+        train(net(), samples, CONFIG, checkpoint=path)
+    assert path.read_bytes() == content
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(
+    samples: ArraySamples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.checkpoint"
+    with pytest.raises(PowerCutError):
+        train(net(), samples, CONFIG, checkpoint=path, checkpoint_every=2, observe=cut_after(3))
+    before = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(SubjectError, match=r"could not be written.*No space left"):
+        train(net(), samples, CONFIG, checkpoint=path, checkpoint_every=2)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["run.checkpoint"]
+
+
+def test_a_training_that_diverges_says_so(samples: ArraySamples) -> None:
+    model = net()
+    with torch.no_grad():
+        next(model.parameters()).fill_(math.nan)
+    with pytest.raises(ModelError, match="expected a finite loss, got nan at step 1"):
+        train(model, samples, TrainingConfig(batch=8))
+
+
+def test_a_batch_larger_than_the_data_is_refused(samples: ArraySamples) -> None:
+    with pytest.raises(InvalidInputError, match="batch: expected at most the 40 samples"):
+        train(net(), samples, TrainingConfig(batch=41))
+
+
+def test_the_rate_rises_and_falls_linearly() -> None:
+    assert [rate_share(progress, 0.2) for progress in (0.0, 0.1, 0.2, 0.6, 1.0)] == pytest.approx([0, 0.5, 1, 0.5, 0])
+    assert rate_share(0.0, 0.0) == 1.0
+    assert rate_share(0.5, 1.0) == 0.5

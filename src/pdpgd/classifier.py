@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.criteria import Criterion, Surrogate
-from pdpgd.errors import InvalidInputError, ModelError, named, warn_user
+from pdpgd.errors import InvalidInputError, ModelError, PdpgdError, named, warn_user
 
 Model = Callable[[Tensor], Any]
 
@@ -56,7 +56,9 @@ class Classifier:
         """The logits in the dtype of the points, whatever precision the model computes in."""
         try:
             output = self._model(points)
-        except RuntimeError as error:
+        except PdpgdError:
+            raise
+        except Exception as error:  # torch raises RuntimeError, but the libraries models come from raise anything
             raise ModelError(
                 f"the model failed on inputs of shape {tuple(points.shape)}, {points.dtype}, {points.device}: {error}"
             ) from error

@@ -121,6 +121,8 @@ def test_what_is_trained_already_is_not_trained_over(folder: Path) -> None:
         (("--architecture", "mnist-compact"), "expected one that takes images of shape (1, 8, 8)"),
         (("--data", "mnist-1001"), "did you mean 'mnist-1000'"),
         (("--rate", "-1"), "rate: expected above 0"),
+        (("--judge", "l1:5"), "norm of a ball"),
+        (("--name", "a/b"), "name: expected a name, not a path, got 'a/b'"),
         (("--initial", "mnist-plane"), "mnist-plane"),
     ],
 )

@@ -14,7 +14,7 @@ PROGRAM = """
 import json, sys, pdpgd, pdpgd.cli, pdpgd.subjects, pdpgd.training.recipe
 print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))
 """
-OPTIONAL = ["torchvision", "rich", "scipy", "PIL", "pooch", "tqdm", "safetensors", "timm", "transformers"]
+OPTIONAL = ["torchvision", "rich", "scipy", "PIL", "pooch", "safetensors", "timm", "transformers"]
 
 
 @pytest.fixture(scope="module")

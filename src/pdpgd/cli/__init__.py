@@ -10,11 +10,11 @@ from pdpgd.extras import need
 
 
 def main(arguments: list[str] | None = None) -> int:
-    from pdpgd.cli import data, demo, models, train
+    from pdpgd.cli import accuracy, data, demo, models, train
 
     parser = argparse.ArgumentParser(prog="pdpgd", description="How little must change before a classifier is wrong?")
     commands = parser.add_subparsers(title="commands", required=True)
-    for command in (demo, models, data, train):
+    for command in (demo, accuracy, models, data, train):
         command.add_to(commands)
     options = parser.parse_args(arguments)
     try:

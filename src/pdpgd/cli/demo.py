@@ -34,15 +34,14 @@ def run(options: argparse.Namespace) -> int:
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
     from pdpgd.attacks.contract import Observation
-    from pdpgd.subjects import zoo
-    from pdpgd.subjects.data import load_data
+    from pdpgd.subjects import load_data, load_model, zoo
 
     console = Console(highlight=False)
     data = load_data(DATA)
     if not 1 <= options.images <= len(data):
         raise PdpgdError(f"--images: expected 1 to {len(data)}, got {options.images}")
     images, labels = data.batch(range(options.images))
-    card, model = zoo.card(options.model), zoo.load(options.model)
+    card, model = zoo.card(options.model), load_model(options.model)
     if card.shape != images.shape[1:]:
         raise PdpgdError(f"--model: expected a net for images of shape {tuple(images.shape[1:])}, got {card.shape}")
     console.print(

@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pdpgd.errors import InvalidInputError
+from pdpgd.cli.options import threat
+from pdpgd.cli.progress import shown
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from pdpgd.training.config import Threat, TrainingConfig
-    from pdpgd.training.recipe import Observe, Recipe
+    from pdpgd.training.config import TrainingConfig
+    from pdpgd.training.recipe import Recipe
 
 EPILOG = """examples:
   pdpgd train --data mnist --architecture mnist-compact --name my-plain --epochs 10
@@ -81,45 +78,13 @@ def run(options: argparse.Namespace) -> int:
         torch.set_num_threads(options.threads)
     console = Console(highlight=False)
     recipe = _recipe(options)
-    with _shown(console) as show:
+    with shown(console) as show:
         card = carry_out(recipe, observe=show)
     console.print(f"{recipe.weights}: {card.parameters:,} parameters, sha256 {card.sha256[:16]}", soft_wrap=True)
     console.print(f"clean accuracy {card.clean():.2%}")
     for norm, radius, share in card.robust():
         console.print(f"under PGD {norm} {radius:.4g}: {share:.1%}")
     return 0
-
-
-@contextmanager
-def _shown(console: Console) -> Iterator[Observe]:
-    """A progress bar in a terminal; in a log file, where a bar is of no use, a line for every twentieth part."""
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f}%"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[seen]}"),
-        console=console,
-    )
-    tasks: dict[str, TaskID] = {}
-
-    def show(phase: str, done: int, total: int, seen: str) -> None:
-        if not console.is_terminal:
-            if done * 20 // total > (done - 1) * 20 // total:
-                console.print(f"{phase} {done}/{total}  {seen}")
-            return
-        if phase not in tasks:
-            tasks[phase] = bar.add_task(phase, seen="")
-        bar.update(tasks[phase], completed=done, total=total, seen=seen)
-
-    if not console.is_terminal:
-        yield show
-        return
-    with bar:
-        yield show
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
@@ -136,7 +101,7 @@ def _recipe(options: argparse.Namespace) -> Recipe:
         folder=options.out,
         device=options.device,
         checkpoint_every=options.checkpoint_every,
-        judges=tuple(_threat("--judge", text) for text in options.judge),
+        judges=tuple(threat("--judge", text) for text in options.judge),
         judge_images=options.judge_images,
         command=shlex.join(["pdpgd", *sys.argv[1:]]),
     )
@@ -147,20 +112,5 @@ def _config(options: argparse.Namespace) -> TrainingConfig:
     from pdpgd.training.config import TrainingConfig
 
     said = {entry.name: getattr(options, entry.name, None) for entry in fields(TrainingConfig)}
-    said["threats"] = tuple(_threat("--threat", text) for text in options.threat)
+    said["threats"] = tuple(threat("--threat", text) for text in options.threat)
     return TrainingConfig(**{name: value for name, value in said.items() if value is not None})
-
-
-def _threat(option: str, text: str) -> Threat:
-    """NORM:RADIUS, where the radius may be a fraction."""
-    from pdpgd.training.config import Threat
-
-    norm, colon, radius = text.partition(":")
-    above, slash, below = radius.partition("/")
-    try:
-        value = float(above) / (float(below) if slash else 1.0)
-    except (ValueError, ZeroDivisionError):
-        colon = ""
-    if not colon:
-        raise InvalidInputError(f"{option}: expected NORM:RADIUS such as linf:0.3 or linf:8/255, got {text!r}")
-    return Threat(norm, value)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pdpgd.errors import SubjectError
+from pdpgd.subjects.files import replace_file
 
 FORMAT = 1
 
@@ -38,7 +39,7 @@ class ModelCard:
     format: int = field(default=FORMAT)
 
     def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        replace_file(path, f"{json.dumps(asdict(self), indent=2, ensure_ascii=False)}\n".encode())
 
     @classmethod
     def read(cls, path: Path) -> ModelCard:

@@ -16,10 +16,12 @@ import torch
 from torch import nn
 
 from pdpgd.errors import InvalidInputError, SubjectError, UnknownNameError
-from pdpgd.subjects import archives, programs
+from pdpgd.subjects import archives, programs, zoo
 from pdpgd.subjects.adapters.adapter import Adapter
+from pdpgd.subjects.architectures import architecture_by_name
+from pdpgd.subjects.cards import ModelCard
 from pdpgd.subjects.normalise import Normalisation, NormalisationChoice, Normalised
-from pdpgd.subjects.weights import load_weights, unpickled
+from pdpgd.subjects.weights import checksum, load_weights, unpickled
 
 # Where the part of a source before its first colon leads.
 ADAPTERS = {
@@ -40,11 +42,12 @@ def load_model(
 ) -> nn.Module:
     """A model in eval mode, on the CPU, its parameters frozen, which takes pixels in [0, 1] and answers with logits.
 
-    `source` is the name of a shipped net; package.module:factory, which may lie in the current directory; a path to a
-    file of torch.jit.save or torch.export.save; timm:NAME; robustbench:NAME or robustbench:DATASET/THREAT/NAME; or
-    hf:NAME, from the hub of Hugging Face or a local directory. `weights` is a file to load into it. `normalisation` is
-    put inside the model; where it is None, models of timm and Hugging Face get the one they were trained with, and
-    "none" leaves it out. `trust_pickle` runs whatever code the file of the model or of its weights contains.
+    `source` is the name of a shipped net; package.module:factory, which may lie in the current directory; a path to the
+    weights that `pdpgd train` wrote, with their card beside them, or to a file of torch.jit.save or torch.export.save;
+    timm:NAME; robustbench:NAME or robustbench:DATASET/THREAT/NAME; or hf:NAME, from the hub of Hugging Face or a local
+    directory. `weights` is a file to load into it. `normalisation` is put inside the model; where it is None, models of
+    timm and Hugging Face get the one they were trained with, and "none" leaves it out. `trust_pickle` runs whatever
+    code the file of the model or of its weights contains.
     """
     if not isinstance(source, str):
         raise InvalidInputError(f"model: expected its name or path as a string, got {type(source).__name__}")
@@ -77,11 +80,9 @@ def _from_zoo_of_others(
 def _own_or_users(
     source: str, weights: Path | None, normalisation: NormalisationChoice, trust_pickle: bool
 ) -> nn.Module:
-    from pdpgd.subjects import zoo
-
     if source in zoo.names():
         _refuse(source, "is shipped whole", weights=weights, normalisation=normalisation)
-        return zoo.load(source)
+        return _from_card(zoo.path(source))
     if _is_path(source):
         _refuse(source, "holds its own weights", weights=weights)
         return _from_file(Path(source), trust_pickle=trust_pickle)
@@ -106,6 +107,8 @@ def _is_path(source: str) -> bool:
 
 def _from_file(path: Path, *, trust_pickle: bool) -> nn.Module:
     kind = archives.kind_of(path)
+    if kind == "safetensors" and path.with_suffix(".json").exists():
+        return _from_card(path)
     if kind == "torch.jit":
         return programs.load_script(path)
     if kind == "torch.export":
@@ -119,6 +122,26 @@ def _from_file(path: Path, *, trust_pickle: bool) -> nn.Module:
         f"{path}: expected a model, got a file of {kind} with weights alone: "
         "give the model as package.module:factory, and this file as its weights"
     )
+
+
+def _from_card(weights: Path) -> nn.Module:
+    """What `pdpgd train` wrote: the card beside the weights names the architecture and their checksum."""
+    card = ModelCard.read(weights.with_suffix(".json"))
+    found = checksum(weights)
+    if found != card.sha256:
+        raise SubjectError(f"{weights}: expected the checksum {card.sha256} of its card, got {found}")
+    model = untrained(card.architecture)
+    load_weights(model, weights)
+    return model
+
+
+def untrained(architecture: str, *, seed: int = 0) -> nn.Module:
+    """The net of a known architecture, or of package.module:factory, with the initial weights of this seed."""
+    if ":" not in architecture:
+        return architecture_by_name(architecture).untrained(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _from_factory(architecture)
 
 
 def _from_factory(source: str) -> nn.Module:

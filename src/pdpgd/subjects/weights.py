@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import pickle
 import warnings
 from collections.abc import Iterable, Mapping
@@ -16,6 +14,7 @@ from torch import Tensor, nn
 from pdpgd import extras
 from pdpgd.errors import InvalidInputError, SubjectError
 from pdpgd.subjects import archives, pickles
+from pdpgd.subjects.files import replace_file
 
 # Where training scripts put the weights among other things.
 NESTS = ("state_dict", "model_state_dict", "model", "net")
@@ -58,7 +57,7 @@ def write_weights(
     copies = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in state.items()
     }
-    _replace(Path(path), safetensors.save(copies, metadata))
+    replace_file(Path(path), safetensors.save(copies, metadata))
 
 
 def checksum(path: str | Path) -> str:
@@ -166,25 +165,3 @@ def _few(names: Iterable[str]) -> str:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _replace(path: Path, content: bytes) -> None:
-    # A link stays a link, and what it points to is replaced.
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        raise SubjectError(f"{path}: expected a file to write, got a directory or a device")
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except OSError as error:
-        raise SubjectError(
-            f"{path}: expected room and leave to write {len(content)} bytes, got an error: "
-            f"{error.strerror or error}; what was there before is untouched"
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()

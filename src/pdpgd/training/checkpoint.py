@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pdpgd.errors import SubjectError
+from pdpgd.subjects.files import replace_file
 
 FORMAT = 1
 
@@ -27,19 +28,9 @@ class Checkpoint:
     """The training's settings, as text."""
 
     def write(self, path: Path) -> None:
-        partial = path.with_name(f"{path.name}.partial")
-        try:
-            with partial.open("wb") as file:
-                torch.save({"format": FORMAT, **vars(self)}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        except (OSError, RuntimeError) as error:
-            # torch reports a failed write as a RuntimeError.
-            partial.unlink(missing_ok=True)
-            raise SubjectError(
-                f"{path}: the checkpoint could not be written ({error}); the one before it is kept"
-            ) from error
+        content = io.BytesIO()
+        torch.save({"format": FORMAT, **vars(self)}, content)
+        replace_file(path, content.getvalue())
 
     @classmethod
     def read(cls, path: Path, *, belongs_to: str) -> Checkpoint:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from pdpgd.attacks.pgd import PGDConfig, pgd
+from pdpgd.classifier import Classifier
 from pdpgd.errors import InvalidInputError
 from pdpgd.subjects.samples import Samples
 
@@ -32,11 +33,12 @@ Observe = Callable[[int, int], None]
 
 
 def clean_accuracy(model: nn.Module, samples: Samples, *, device: str = "cpu") -> Accuracy:
-    right = 0
+    right, classifier = 0, Classifier(model)
     with torch.no_grad():
         for first in range(0, len(samples), BATCH):
-            images, labels = samples.batch(range(first, min(first + BATCH, len(samples))))
-            right += int((model(images.to(device)).argmax(1).cpu() == labels).sum())
+            rows = torch.arange(first, min(first + BATCH, len(samples)))
+            images, labels = samples.batch(rows)
+            right += int((classifier.logits(images.to(device), rows).argmax(1).cpu() == labels).sum())
     return Accuracy(right / len(samples), len(samples))
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from pdpgd.attacks.balls import BALLS, check_ball
 from pdpgd.errors import InvalidInputError
 from pdpgd.subjects import zoo
-from pdpgd.subjects.architectures import architecture_by_name
 from pdpgd.subjects.cards import ModelCard
 from pdpgd.subjects.data import load_data
 from pdpgd.subjects.known import DATA
-from pdpgd.subjects.models import load_model
+from pdpgd.subjects.models import untrained
 from pdpgd.subjects.samples import Samples
 from pdpgd.subjects.weights import checksum, load_weights, write_weights
 from pdpgd.training.config import Threat, TrainingConfig
@@ -45,9 +45,15 @@ class Recipe:
     device: str = "cpu"
     checkpoint_every: int = 200
     judges: tuple[Threat, ...] = ()
-    """What the trained net is judged under; the threats it was trained against, if none are given."""
+    """What the trained net is judged under; the threats it was trained against that PGD knows, if none are given."""
     judge_images: int = 1000
     command: str = ""
+
+    def __post_init__(self) -> None:
+        for threat in self.judges:
+            check_ball(threat.norm)
+        if not self.name or Path(self.name).name != self.name:
+            raise InvalidInputError(f"name: expected a name, not a path, got {self.name!r}")
 
     @property
     def weights(self) -> Path:
@@ -64,7 +70,8 @@ class Recipe:
 
 def carry_out(recipe: Recipe, *, observe: Observe | None = None) -> ModelCard:
     """Train, judge, and write weights and card; a training that was stopped goes on where it was."""
-    if recipe.weights.exists():
+    # The card is written last, and the checkpoint goes after it: weights with a checkpoint are not finished.
+    if recipe.card.exists() or (recipe.weights.exists() and not recipe.checkpoint.exists()):
         raise InvalidInputError(f"name: expected one that is not trained yet, got {recipe.weights}, which exists")
     say = observe or (lambda phase, done, total, seen: None)
     samples, tests = _data(recipe)
@@ -85,7 +92,7 @@ def carry_out(recipe: Recipe, *, observe: Observe | None = None) -> ModelCard:
         observe=seen,
     )
     accuracies = [clean_accuracy(model, tests, device=recipe.device)]
-    for threat in recipe.judges or recipe.config.threats:
+    for threat in recipe.judges or [threat for threat in recipe.config.threats if threat.norm in BALLS]:
         accuracies.append(
             robust_accuracy(
                 model,
@@ -113,12 +120,7 @@ def _say_judged(say: Observe, phase: str, done: int, total: int) -> None:
 
 
 def _initial_net(recipe: Recipe, samples: Samples) -> nn.Module:
-    if ":" in recipe.architecture:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(recipe.config.seed)
-            model = load_model(recipe.architecture)
-    else:
-        model = architecture_by_name(recipe.architecture).untrained(recipe.config.seed)
+    model = untrained(recipe.architecture, seed=recipe.config.seed)
     if recipe.initial is not None:
         shipped = recipe.initial in zoo.names()
         load_weights(model, zoo.path(recipe.initial) if shipped else Path(recipe.initial))
@@ -145,7 +147,6 @@ def _check_fit(model: nn.Module, samples: Samples) -> None:
 
 
 def _write(recipe: Recipe, model: nn.Module, samples: Samples, accuracies: list[Accuracy]) -> ModelCard:
-    """The card last: weights without a card are an unfinished training."""
     write_weights(recipe.weights, model)
     images, _ = samples.batch([0])
     card = ModelCard(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -66,37 +67,31 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-@pytest.fixture
-def shipped(monkeypatch: pytest.MonkeyPatch) -> nn.Module:
-    """The one net of a package that ships one."""
-    net = nn.Linear(2, 2)
-
-    def load(name: str) -> nn.Module:
-        assert name == "mnist-plain"
-        return net
-
-    monkeypatch.setattr(zoo, "names", lambda: ("mnist-plain",))
-    monkeypatch.setattr(zoo, "load", load)
-    return net
-
-
 def assert_ready(model: nn.Module) -> None:
     assert not any(module.training for module in model.modules())
     assert not any(parameter.requires_grad for parameter in model.parameters())
     assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
 
 
-def test_a_shipped_net_is_found_by_its_name(shipped: nn.Module) -> None:
-    assert load_model("mnist-plain") is shipped
-    assert_ready(shipped)
+def test_a_shipped_net_is_found_by_its_name() -> None:
+    model = load_model("mnist-plain")
+    assert_ready(model)
+    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
 
 
-def test_a_shipped_net_takes_no_other_weights_and_no_normalisation(shipped: nn.Module) -> None:
+def test_a_shipped_net_takes_no_other_weights_and_no_normalisation() -> None:
     with pytest.raises(InvalidInputError, match="weights: expected none, as mnist-plain is shipped whole"):
         load_model("mnist-plain", weights="other.safetensors")
     with pytest.raises(InvalidInputError, match="normalisation: expected none, as mnist-plain is shipped whole"):
         load_model("mnist-plain", normalisation=HALF)
-    assert load_model("mnist-plain", normalisation="none") is shipped
+    assert not isinstance(load_model("mnist-plain", normalisation="none"), Normalised)
+
+
+def test_weights_with_their_card_beside_them_are_a_model(tmp_path: Path) -> None:
+    for suffix in (".json", ".safetensors"):
+        shutil.copy(zoo.path("mnist-plain").with_suffix(suffix), tmp_path / f"mine{suffix}")
+    images = torch.rand(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(load_model(str(tmp_path / "mine.safetensors"))(images), load_model("mnist-plain")(images))
 
 
 @pytest.mark.parametrize("name", ["net", "Net", "ready", "late"])
@@ -173,12 +168,12 @@ def test_the_error_of_a_factory_is_kept_as_the_cause(here: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["mnist-plane", "", "resnet18", "nets_for_a_test"])
-def test_a_name_that_is_nothing_is_answered_with_all_forms(source: str, here: Path, shipped: nn.Module) -> None:
+def test_a_name_that_is_nothing_is_answered_with_all_forms(source: str, here: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"mnist-plain, package\.module:factory, robustbench:NAME, timm:NAME"):
         load_model(source)
 
 
-def test_a_misspelt_net_is_answered_with_a_suggestion(shipped: nn.Module) -> None:
+def test_a_misspelt_net_is_answered_with_a_suggestion() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'mnist-plain'"):
         load_model("mnist-plane")
 

@@ -32,7 +32,7 @@ def test_a_net_is_small_and_says_how_it_was_made(name: str) -> None:
     assert f"--name {name}" in card.command
     assert card.accuracies[0]["samples"] == 10_000
     assert all(entry["samples"] == 1000 for entry in card.accuracies[1:])
-    model = zoo.load(name)
+    model = load_model(name)
     assert sum(parameter.numel() for parameter in model.parameters()) == card.parameters
     assert not model.training
     assert model(torch.rand(2, *card.shape, generator=torch.Generator().manual_seed(0))).shape == (2, len(card.classes))
@@ -49,13 +49,15 @@ def test_the_accuracy_of_a_card_is_that_of_the_net(name: str) -> None:
 
 def test_loading_leaves_the_global_random_state_as_it_was() -> None:
     before = torch.get_rng_state()
-    zoo.load("mnist-plain")
+    load_model("mnist-plain")
     assert torch.equal(before, torch.get_rng_state())
 
 
 def test_an_unknown_net_is_answered_with_a_suggestion() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'mnist-plain'"):
-        zoo.load("mnist-plane")
+        load_model("mnist-plane")
+    with pytest.raises(UnknownNameError, match="did you mean 'mnist-plain'"):
+        zoo.card("mnist-plane")
 
 
 @pytest.fixture
@@ -73,21 +75,21 @@ def test_weights_that_are_not_those_of_the_card_are_refused(copied: Path) -> Non
     content[-1] ^= 1
     weights.write_bytes(content)
     with pytest.raises(SubjectError, match=r"mnist-plain.safetensors: expected the checksum .* of its card, got"):
-        zoo.load("mnist-plain")
+        load_model("mnist-plain")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"name": "mnist-plain"}'])
 def test_a_card_that_is_none_is_refused(copied: Path, content: str) -> None:
     (copied / "mnist-plain.json").write_text(content)
     with pytest.raises(SubjectError, match=r"mnist-plain.json: expected a model card"):
-        zoo.load("mnist-plain")
+        load_model("mnist-plain")
 
 
 def test_a_card_of_a_later_format_is_refused(copied: Path) -> None:
     card = copied / "mnist-plain.json"
     card.write_text(json.dumps({**json.loads(card.read_text()), "format": 2}))
     with pytest.raises(SubjectError, match="expected a model card of format 1"):
-        zoo.load("mnist-plain")
+        load_model("mnist-plain")
 
 
 def test_a_card_comes_back_as_it_was_written(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -124,8 +125,8 @@ def test_a_full_disk_keeps_the_checkpoint_before(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(SubjectError, match=r"could not be written.*No space left"):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SubjectError, match=r"expected room and leave to write .* No space left"):
         train(net(), samples, CONFIG, checkpoint=path, checkpoint_every=2)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["run.checkpoint"]

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The constraints reach pip's build environments too, so that nothing pulls in another torch.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check format bench bench-port clean
+.PHONY: help demo test check format bench bench-port zoo clean
 
 help:
 	@echo "make demo        attack a shipped net on embedded images in every norm"
@@ -14,6 +14,7 @@ help:
 	@echo "make format      rewrite the code in the house format"
 	@echo "make bench       time of an attack step over a bare forward + backward pass"
 	@echo "make bench-port  our attacks beside the public port of the paper's (needs ../shared/bench)"
+	@echo "make zoo         train the shipped nets again, into trained/ (hours)"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -53,6 +54,9 @@ bench: $(VENV)/.dev
 
 bench-port: $(VENV)/.port
 	$(BIN)/python benchmarks/against_port.py
+
+zoo: $(VENV)/.demo
+	scripts/train_zoo.sh
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -83,7 +83,7 @@ def train(
 def stream(seed: int, purpose: int, number: int) -> Generator:
     """The random numbers of one epoch or one step."""
     # A generator mixes its seed badly when seeds are close; a prime far from powers of two keeps them apart.
-    return Generator().manual_seed((seed * 1_000_003 + purpose) * 1_000_003 + number)
+    return Generator().manual_seed(((seed * 1_000_003 + purpose) * 1_000_003 + number) % 2**63)
 
 
 def rate_share(progress: float, warmup: float) -> float:

@@ -44,10 +44,8 @@ def run(options: argparse.Namespace) -> int:
     card, model = zoo.card(options.model), load_model(options.model)
     if card.shape != images.shape[1:]:
         raise PdpgdError(f"--model: expected a net for images of shape {tuple(images.shape[1:])}, got {card.shape}")
-    console.print(
-        f"{options.model}: {card.parameters:,} parameters, {card.clean():.2%} right on the MNIST test set. "
-        f"Attacking the first {options.images} test images.\n"
-    )
+    console.print(f"{options.model}: {card.parameters:,} parameters, {card.clean():.2%} right on the MNIST test set.")
+    console.print(f"Attacking the first {options.images} test images.\n")
 
     table = _table()
     bar = Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console, transient=True)

@@ -17,7 +17,7 @@ from pdpgd.attacks.balls import check_ball, project, spread, steepest
 from pdpgd.attacks.contract import AttackResult, Bounds
 from pdpgd.attacks.loop import Rows, game_mode
 from pdpgd.attacks.problem import Problem, pose
-from pdpgd.attacks.restarts import batches, judge_inputs
+from pdpgd.attacks.restarts import batches, judge_inputs, summed_up
 from pdpgd.attacks.starts import random_rows
 from pdpgd.classifier import Model
 from pdpgd.criteria import surrogate_by_name
@@ -74,16 +74,7 @@ def pgd(
             for samples in batches(still_right.nonzero().flatten(), config.max_batch):
                 rows = Rows.of(problem, samples, torch.full_like(samples, restart))
                 best.improve(_climb(problem, rows, config), at=samples)
-        found = best.size.isfinite()
-        return AttackResult(
-            adversarials=best.point,
-            distances=best.size.masked_fill(wrong, 0.0),
-            found=found | wrong,
-            labels=torch.where(found, best.prediction, prediction),
-            forwards=problem.ledger.forwards,
-            backwards=problem.ledger.backwards,
-            penalty=best.penalty,
-        )
+        return summed_up(problem, best, prediction, wrong)
 
 
 def _climb(problem: Problem, rows: Rows, config: PGDConfig) -> Incumbent:

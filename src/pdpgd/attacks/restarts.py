@@ -26,17 +26,21 @@ def attack(problem: Problem, *, move: Move, config: GameConfig, observe: Observe
         campaign = _Campaign(problem, move, config, observe, (~wrong).nonzero().flatten())
         campaign.search()
         campaign.finetune()
-        best = campaign.best
-        found = best.size.isfinite()
-        return AttackResult(
-            adversarials=best.point,
-            distances=best.size.masked_fill(wrong, 0.0),
-            found=found | wrong,
-            labels=torch.where(found, best.prediction, prediction),
-            forwards=problem.ledger.forwards,
-            backwards=problem.ledger.backwards,
-            penalty=best.penalty,
-        )
+        return summed_up(problem, campaign.best, prediction, wrong)
+
+
+def summed_up(problem: Problem, best: Incumbent, prediction: Tensor, wrong: Tensor) -> AttackResult:
+    """The best points as a result; what was `wrong` already, with this `prediction`, is at distance 0."""
+    found = best.size.isfinite()
+    return AttackResult(
+        adversarials=best.point,
+        distances=best.size.masked_fill(wrong, 0.0),
+        found=found | wrong,
+        labels=torch.where(found, best.prediction, prediction),
+        forwards=problem.ledger.forwards,
+        backwards=problem.ledger.backwards,
+        penalty=best.penalty,
+    )
 
 
 def judge_inputs(problem: Problem, max_batch: int) -> tuple[Tensor, Tensor]:

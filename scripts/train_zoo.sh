@@ -36,7 +36,6 @@ for name in "${@:-${NETS[@]}}"; do
         mnist-l2-pdpgd) train "$name" "${MNIST[@]}" --epochs 8 --inner pdpgd --inner-steps 4 --threat l2:2 --radius-warmup 0.3 ;;
         # The same with a margin wider than the radius it is judged at, which is what max-margin training asks for.
         mnist-linf-pdpgd-wide) train "$name" "${MNIST[@]}" --epochs 10 --inner pdpgd --inner-steps 7 --threat linf:0.4 --radius-warmup 0.3 --judge linf:0.3 ;;
-        mnist-l2-pdpgd-wide) train "$name" "${MNIST[@]}" --epochs 8 --inner pdpgd --inner-steps 4 --threat l2:3 --radius-warmup 0.3 --judge l2:2 ;;
         *) echo "expected one of ${NETS[*]}, got $name" >&2; exit 2 ;;
     esac
 done

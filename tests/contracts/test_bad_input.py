@@ -197,15 +197,16 @@ def test_answers_that_are_no_logits_are_refused(run: Run, output: Any, words: tu
     refused(run, ModelError, *words, model=output)
 
 
-def test_a_model_that_fails_is_named_with_its_cause(run: Run) -> None:
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError, AssertionError, KeyError])
+def test_a_model_that_fails_is_named_with_its_cause(run: Run, kind: type[Exception]) -> None:
     def failing(x: Tensor) -> Tensor:
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+        raise kind("mat1 and mat2 shapes cannot be multiplied")
 
     with pytest.raises(ModelError, match=r"mat1 and mat2") as caught:
         run(model=failing)
     assert "(6, 5)" in str(caught.value)
     assert "torch.float32" in str(caught.value)
-    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert isinstance(caught.value.__cause__, kind)
 
 
 def test_a_model_of_the_wrong_width_is_a_model_error(run: Run) -> None:

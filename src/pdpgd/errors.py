@@ -51,6 +51,12 @@ def named(samples: list[int]) -> str:
     return f"{samples[:SAMPLES_NAMED]}{more}"
 
 
+def expect_setting(config: object, name: str, what: str, holds: bool) -> None:
+    """Refuse the setting `name` of a config unless it `holds` what is expected of it."""
+    if not holds:
+        raise InvalidInputError(f"{type(config).__name__}.{name}: expected {what}, got {getattr(config, name)!r}")
+
+
 def warn_user(message: str) -> None:
     """Warn at the line of the user's own code that led here, however deep in this package or in torch we are."""
     level, frame = 2, sys._getframe(1)

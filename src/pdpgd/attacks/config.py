@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from pdpgd.criteria import surrogate_by_name
-from pdpgd.errors import InvalidInputError, UnknownNameError
+from pdpgd.errors import InvalidInputError, UnknownNameError, expect_setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +50,15 @@ class GameConfig:
     def __post_init__(self) -> None:
         surrogate_by_name(self.surrogate)
         for name in ("steps", "restarts", "max_batch", "finetune_steps"):
-            _expect(self, name, "an integer", isinstance(getattr(self, name), int))
+            expect_setting(self, name, "an integer", isinstance(getattr(self, name), int))
         for name in ("steps", "restarts", "max_batch"):
-            _expect(self, name, "at least 1", getattr(self, name) >= 1)
+            expect_setting(self, name, "at least 1", getattr(self, name) >= 1)
         for name in ("finetune_steps", "start_radius", "dual_rate"):
-            _expect(self, name, "at least 0", getattr(self, name) >= 0)
+            expect_setting(self, name, "at least 0", getattr(self, name) >= 0)
         for name in ("primal_rate", "primal_decay", "dual_decay", "penalty", "finetune_primal", "finetune_dual"):
-            _expect(self, name, "above 0", getattr(self, name) > 0)
-        _expect(self, "dual_average", "in [0, 1)", 0 <= self.dual_average < 1)
-        _expect(self, "weight_floor", "in (0, 1)", 0 < self.weight_floor < 1)
+            expect_setting(self, name, "above 0", getattr(self, name) > 0)
+        expect_setting(self, "dual_average", "in [0, 1)", 0 <= self.dual_average < 1)
+        expect_setting(self, "weight_floor", "in (0, 1)", 0 < self.weight_floor < 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +80,6 @@ class PDPGDConfig(GameConfig):
         super().__post_init__()
         if self.prox not in ("exact", "loop"):
             raise UnknownNameError("way to take the prox", self.prox, ("exact", "loop"))
-
-
-def _expect(config: object, name: str, what: str, holds: bool) -> None:
-    if not holds:
-        raise InvalidInputError(f"{type(config).__name__}.{name}: expected {what}, got {getattr(config, name)!r}")
 
 
 Config = TypeVar("Config", bound=GameConfig)

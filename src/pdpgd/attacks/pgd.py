@@ -21,7 +21,7 @@ from pdpgd.attacks.restarts import batches, judge_inputs, summed_up
 from pdpgd.attacks.starts import random_rows
 from pdpgd.classifier import Model
 from pdpgd.criteria import surrogate_by_name
-from pdpgd.errors import InvalidInputError
+from pdpgd.errors import expect_setting
 from pdpgd.game.incumbent import Incumbent
 from pdpgd.norms import Norm
 
@@ -43,11 +43,11 @@ class PGDConfig:
 
     def __post_init__(self) -> None:
         surrogate_by_name(self.surrogate)
-        if not self.radius > 0:
-            raise InvalidInputError(f"radius: expected above 0, got {self.radius!r}")
+        expect_setting(self, "radius", "above 0", self.radius > 0)
+        expect_setting(self, "rate", "above 0", self.rate > 0)
         for name in ("steps", "restarts", "max_batch"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise InvalidInputError(f"{name}: expected an integer of at least 1, got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            expect_setting(self, name, "an integer of at least 1", isinstance(value, int) and value >= 1)
 
 
 def pgd(

@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 
 from pdpgd.cli.options import add_model, model, threat
-from pdpgd.cli.progress import Observe, shown
+from pdpgd.cli.progress import shown
 
 EPILOG = """examples:
   pdpgd accuracy mnist-linf-at --threat linf:0.3
@@ -59,11 +59,7 @@ def run(options: argparse.Namespace) -> int:
                 count=options.images,
                 seed=options.seed,
                 device=options.device,
-                observe=partial(_say, show, name),
+                observe=partial(show, name, seen=""),
             )
         console.print(f"{name}: {robust.share:.2%} of {robust.samples:,} images")
     return 0
-
-
-def _say(show: Observe, phase: str, done: int, total: int) -> None:
-    show(phase, done, total, "")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-Observe = Callable[[str, int, int, str], None]
-"""Called with the phase, how much of it is done, how much there is, and what there is to say."""
+    from pdpgd.training.recipe import Observe
 
 
 @contextmanager

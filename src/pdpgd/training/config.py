@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pdpgd.attacks.balls import BALLS
-from pdpgd.errors import InvalidInputError, UnknownNameError
+from pdpgd.errors import InvalidInputError, UnknownNameError, expect_setting
 
 INNER_ATTACKS = ("none", "pgd", "fast", "pdpgd")
 OPTIMISERS = ("adam", "sgd")
@@ -70,23 +70,25 @@ class TrainingConfig:
         for threat in self.threats:
             if threat.norm not in norms:
                 raise UnknownNameError(f"norm of {self.inner} training", threat.norm, norms)
-        self._expect(
-            "threats", "one or more with an inner attack, none without", (self.inner != "none") == bool(self.threats)
+        expect_setting(
+            self,
+            "threats",
+            "one or more with an inner attack, none without",
+            (self.inner != "none") == bool(self.threats),
         )
         for name in ("epochs", "batch", "inner_steps"):
-            self._expect(
-                name, "an integer of at least 1", isinstance(getattr(self, name), int) and getattr(self, name) >= 1
+            expect_setting(
+                self,
+                name,
+                "an integer of at least 1",
+                isinstance(getattr(self, name), int) and getattr(self, name) >= 1,
             )
         for name in ("rate", "inner_rate", "fast_rate"):
-            self._expect(name, "above 0", getattr(self, name) > 0)
+            expect_setting(self, name, "above 0", getattr(self, name) > 0)
         for name in ("clean_share", "radius_warmup", "rate_warmup"):
-            self._expect(name, "in [0, 1]", 0 <= getattr(self, name) <= 1)
-        self._expect("weight_decay", "at least 0", self.weight_decay >= 0)
-        self._expect("seed", "an integer of at least 0", isinstance(self.seed, int) and self.seed >= 0)
-
-    def _expect(self, name: str, what: str, holds: bool) -> None:
-        if not holds:
-            raise InvalidInputError(f"{name}: expected {what}, got {getattr(self, name)!r}")
+            expect_setting(self, name, "in [0, 1]", 0 <= getattr(self, name) <= 1)
+        expect_setting(self, "weight_decay", "at least 0", self.weight_decay >= 0)
+        expect_setting(self, "seed", "an integer of at least 0", isinstance(self.seed, int) and self.seed >= 0)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

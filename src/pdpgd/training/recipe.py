@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -25,8 +25,11 @@ from pdpgd.training.config import Threat, TrainingConfig
 from pdpgd.training.judge import Accuracy, clean_accuracy, robust_accuracy
 from pdpgd.training.loop import Progress, train
 
-Observe = Callable[[str, int, int, str], None]
-"""Called with the phase, how much of it is done, how much there is, and what there is to say."""
+
+class Observe(Protocol):
+    """Told the phase, how much of it is done, how much there is, and what there is to say."""
+
+    def __call__(self, phase: str, done: int, total: int, seen: str) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +76,7 @@ def carry_out(recipe: Recipe, *, observe: Observe | None = None) -> ModelCard:
     # The card is written last, and the checkpoint goes after it: weights with a checkpoint are not finished.
     if recipe.card.exists() or (recipe.weights.exists() and not recipe.checkpoint.exists()):
         raise InvalidInputError(f"name: expected one that is not trained yet, got {recipe.weights}, which exists")
-    say = observe or (lambda phase, done, total, seen: None)
+    say = observe or _say_nothing
     samples, tests = _data(recipe)
     model = _initial_net(recipe, samples)
     recipe.folder.mkdir(parents=True, exist_ok=True)
@@ -101,10 +104,14 @@ def carry_out(recipe: Recipe, *, observe: Observe | None = None) -> ModelCard:
                 radius=threat.radius,
                 count=recipe.judge_images,
                 device=recipe.device,
-                observe=partial(_say_judged, say, f"PGD {threat.norm} {threat.radius:.3g}"),
+                observe=partial(say, f"PGD {threat.norm} {threat.radius:.3g}", seen=""),
             )
         )
     return _write(recipe, model.cpu(), samples, accuracies)
+
+
+def _say_nothing(phase: str, done: int, total: int, seen: str) -> None:
+    """Nobody asked."""
 
 
 def _data(recipe: Recipe) -> tuple[Samples, Samples]:
@@ -113,10 +120,6 @@ def _data(recipe: Recipe) -> tuple[Samples, Samples]:
     if recipe.test_data is None and recipe.data not in DATA:
         raise InvalidInputError("--test-data: expected images to judge the net on, which a file or a folder has not")
     return samples, load_data(recipe.test_data or recipe.data, split="test", root=recipe.data_folder)
-
-
-def _say_judged(say: Observe, phase: str, done: int, total: int) -> None:
-    say(phase, done, total, "")
 
 
 def _initial_net(recipe: Recipe, samples: Samples) -> nn.Module:

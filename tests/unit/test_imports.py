@@ -10,28 +10,77 @@ import pytest
 
 import pdpgd
 
-PROGRAM = """
-import json, sys, pdpgd, pdpgd.cli, pdpgd.subjects, pdpgd.training.recipe
-print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))
+EVERY_ROOM = """
+import pdpgd, pdpgd.catalogue, pdpgd.cli, pdpgd.subjects, pdpgd.training.recipe
+for name in dir(pdpgd):
+    getattr(pdpgd, name)
 """
 OPTIONAL = ["torchvision", "rich", "scipy", "PIL", "pooch", "safetensors", "timm", "transformers"]
+LIGHT = {
+    "the package": "import pdpgd; pdpgd.__version__; dir(pdpgd)",
+    "the command": "import pdpgd.cli",
+    "an error": "from pdpgd import InvalidInputError",
+    "the help": "import pdpgd.cli, contextlib\nwith contextlib.suppress(SystemExit): pdpgd.cli.main(['--help'])",
+    "a command's help": "import pdpgd.cli, contextlib\n"
+    "with contextlib.suppress(SystemExit): pdpgd.cli.main(['demo', '--help'])",
+}
+# What `import pdpgd` alone gave while it still imported everything.
+ATTRIBUTES = ["attacks", "classifier", "criteria", "errors", "game", "norms", "presets", "proximal", "tensors"]
+
+
+def packages_after(program: str) -> list[str]:
+    """The packages that a fresh interpreter holds after it ran the program, which may print what it likes."""
+    program += "\nimport json, sys\nprint()\nprint(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
+    home = str(Path(pdpgd.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([home, os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    packages: list[str] = json.loads(done.stdout.splitlines()[-1])
+    assert "pdpgd" in packages
+    return packages
 
 
 @pytest.fixture(scope="module")
 def imported() -> list[str]:
-    """The packages that a fresh interpreter holds after every room of the house was entered."""
-    home = str(Path(pdpgd.__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([home, os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
-    packages: list[str] = json.loads(done.stdout)
-    return packages
+    return packages_after(EVERY_ROOM)
 
 
 @pytest.mark.parametrize("optional", OPTIONAL)
 def test_importing_the_package_does_not_import(optional: str, imported: list[str]) -> None:
-    assert "pdpgd" in imported
+    assert "torch" in imported
     assert optional not in imported
 
 
+@pytest.mark.parametrize("program", LIGHT.values(), ids=LIGHT)
+def test_neither_torch_nor_numpy_is_imported_by(program: str) -> None:
+    assert not {"torch", "numpy"} & set(packages_after(program))
+
+
 def test_everything_the_package_promises_is_there() -> None:
-    assert all(hasattr(pdpgd, name) for name in pdpgd.__all__)
+    assert all(getattr(pdpgd, name) is not None for name in pdpgd.__all__)
+    assert set(pdpgd.__all__) <= set(dir(pdpgd))
+
+
+def test_a_name_is_the_one_of_its_home() -> None:
+    from pdpgd.attacks.pdpgd import pdpgd as at_home
+    from pdpgd.norms import l0
+
+    assert pdpgd.pdpgd is at_home
+    assert pdpgd.l0 is l0
+
+
+@pytest.mark.parametrize("module", ATTRIBUTES)
+def test_a_module_is_loaded_when_it_is_asked_for(module: str) -> None:
+    """Asked for directly: by now some other test may have made it a plain attribute."""
+    assert pdpgd.__getattr__(module) is sys.modules[f"pdpgd.{module}"]
+    assert module in dir(pdpgd)
+
+
+def test_a_module_is_an_attribute_without_an_import_of_its_own() -> None:
+    packages_after("import pdpgd\nassert pdpgd.proximal.prox_l1")
+
+
+def test_an_unknown_attribute_is_refused_as_by_any_module() -> None:
+    with pytest.raises(AttributeError, match=r"^module 'pdpgd' has no attribute 'pdgpd'$"):
+        _ = pdpgd.pdgpd
+    with pytest.raises(ImportError, match="cannot import name 'pdgpd' from 'pdpgd'"):
+        from pdpgd import pdgpd  # noqa: F401

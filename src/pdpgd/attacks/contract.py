@@ -58,7 +58,11 @@ Observe = Callable[[Observation], None]
 
 
 class Attack(Protocol):
-    """The call shape that ours and all rival attacks share."""
+    """The call shape that ours and all rival attacks share.
+
+    `starts` are points known before, shaped as the inputs and inside the box, one a sample: where one is adversarial it
+    competes with what the attack finds.
+    """
 
     def __call__(
         self,
@@ -72,5 +76,6 @@ class Attack(Protocol):
         seed: int = 0,
         config: Any = None,
         indices: Tensor | None = None,
+        starts: Tensor | None = None,
         observe: Observe | None = None,
     ) -> AttackResult: ...

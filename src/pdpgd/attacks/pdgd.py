@@ -28,15 +28,20 @@ def pdgd(
     seed: int = 0,
     config: PDGDConfig | None = None,
     indices: Tensor | None = None,
+    starts: Tensor | None = None,
     observe: Observe | None = None,
 ) -> AttackResult:
     """Find the smallest perturbation of each input that changes the model's answer, by primal-dual gradient descent.
 
     The norm must have a (sub)gradient: l2 is what the paper uses it for; l1, linf and a smooth norm of your own work.
     `indices` are the places of the inputs in the whole data set, if the call has only a part of it: the random starts
-    belong to them. See `AttackResult` for what comes back and `PDGDConfig` for the settings.
+    belong to them. `starts` are points known before, shaped as the inputs and inside the box, one a sample: where one
+    is adversarial it competes with what the attack finds, and the fine-tuning begins at the best.
+    See `AttackResult` for what comes back and `PDGDConfig` for the settings.
     """
-    problem = pose(model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices)
+    problem = pose(
+        model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices, starts=starts
+    )
     config = config_or_default(config, PDGDConfig)
     move = gradient_move(problem.norm, problem.box.width)
     return restarts.attack(problem, move=move, config=config, observe=observe)

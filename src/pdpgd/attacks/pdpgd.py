@@ -29,15 +29,20 @@ def pdpgd(
     seed: int = 0,
     config: PDPGDConfig | None = None,
     indices: Tensor | None = None,
+    starts: Tensor | None = None,
     observe: Observe | None = None,
 ) -> AttackResult:
     """Find the smallest perturbation of each input that changes the model's answer, by primal-dual proximal descent.
 
     The norm is "linf", "l2", "l1", "l0" or a `Norm` of your own: any size with a proximal operator.
     `indices` are the places of the inputs in the whole data set, if the call has only a part of it: the random starts
-    belong to them. See `AttackResult` for what comes back and `PDPGDConfig` for the settings.
+    belong to them. `starts` are points known before, shaped as the inputs and inside the box, one a sample: where one
+    is adversarial it competes with what the attack finds, and the fine-tuning begins at the best.
+    See `AttackResult` for what comes back and `PDPGDConfig` for the settings.
     """
-    problem = pose(model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices)
+    problem = pose(
+        model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices, starts=starts
+    )
     config = config_or_default(config, PDPGDConfig)
     move = proximal_move(problem.norm, problem.box.width, config)
     return restarts.attack(problem, move=move, config=config, observe=observe)

@@ -14,7 +14,7 @@ from pdpgd.criteria import Box, Criterion
 from pdpgd.errors import InvalidInputError, named
 from pdpgd.norms import Norm, norm_of
 
-# Inputs may leave the box by float noise, as a share of its width; that much is clipped.
+# Inputs and starts may leave the box by float noise, as a share of its width; that much is clipped.
 BOX_TOLERANCE = 1e-4
 
 
@@ -31,6 +31,8 @@ class Problem:
     seed: int
     indices: Tensor
     ledger: Ledger
+    starts: Tensor | None
+    """A point known before for each sample, inside the box; it need not be adversarial."""
 
 
 @torch.inference_mode(False)
@@ -44,6 +46,7 @@ def pose(
     bounds: Bounds,
     seed: int,
     indices: Tensor | None,
+    starts: Tensor | None = None,
 ) -> Problem:
     """Check the call and return the problem it poses; raise InvalidInputError that says what is wrong."""
     _check_inputs(inputs)
@@ -67,6 +70,7 @@ def pose(
         seed=int(seed),
         indices=indices,
         ledger=Ledger(len(inputs), inputs.device),
+        starts=None if starts is None else _starts(starts, inputs, box),
     )
 
 
@@ -93,10 +97,14 @@ def _check_inputs(inputs: Tensor) -> None:
         raise InvalidInputError(
             f"inputs: expected float32 or float64 (run the model under torch.autocast for less), got {inputs.dtype}"
         )
-    broken = ~inputs.flatten(1).isfinite().all(1)
+    _check_finite("inputs", inputs)
+
+
+def _check_finite(name: str, points: Tensor) -> None:
+    broken = ~points.flatten(1).isfinite().all(1)
     if bool(broken.any()):
         raise InvalidInputError(
-            f"inputs: expected finite values, got NaN or inf in samples {named(_places_of(broken))}"
+            f"{name}: expected finite values, got NaN or inf in samples {named(_places_of(broken))}"
         )
 
 
@@ -121,6 +129,19 @@ def _indices(indices: Tensor, inputs: Tensor) -> Tensor:
             + (f", the least {int(indices.min())}" if indices.numel() else "")
         )
     return indices.cpu()
+
+
+def _starts(starts: Tensor, inputs: Tensor, box: Box) -> Tensor:
+    if not isinstance(starts, Tensor):
+        raise InvalidInputError(f"starts: expected a tensor, got {type(starts).__name__}")
+    if starts.shape != inputs.shape or starts.dtype != inputs.dtype:
+        raise InvalidInputError(
+            f"starts: expected {tuple(inputs.shape)} of {inputs.dtype} as the inputs are, "
+            f"got {tuple(starts.shape)} of {starts.dtype}"
+        )
+    _check_finite("starts", starts)
+    copy = starts.detach().to(inputs.device, copy=True)
+    return box.clip(_inside("starts", copy, box))
 
 
 def _box(bounds: Bounds, inputs: Tensor) -> Box:
@@ -152,15 +173,15 @@ def _bound(bound: float | Tensor, inputs: Tensor) -> Tensor:
     return value
 
 
-def _inside(name: str, inputs: Tensor, box: Box) -> Tensor:
+def _inside(name: str, points: Tensor, box: Box) -> Tensor:
     tolerance = BOX_TOLERANCE * box.width
-    outside = ((inputs < box.low - tolerance) | (inputs > box.high + tolerance)).flatten(1).any(1)
+    outside = ((points < box.low - tolerance) | (points > box.high + tolerance)).flatten(1).any(1)
     if bool(outside.any()):
         raise InvalidInputError(
-            f"{name}: expected values inside the box (bounds), got {float(inputs.min()):.6g} to "
-            f"{float(inputs.max()):.6g}; outside it: samples {named(_places_of(outside))}"
+            f"{name}: expected values inside the box (bounds), got {float(points.min()):.6g} to "
+            f"{float(points.max()):.6g}; outside it: samples {named(_places_of(outside))}"
         )
-    return inputs
+    return points
 
 
 def _places_of(rows: Tensor) -> list[int]:

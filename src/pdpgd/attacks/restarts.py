@@ -1,4 +1,4 @@
-"""From one game to an attack: sort out what is wrong already, play every restart, fine-tune the best."""
+"""From one game to an attack: judge the inputs and the starts given, play every restart, fine-tune the best."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def attack(problem: Problem, *, move: Move, config: GameConfig, observe: Observe
         prediction, margin = judge_inputs(problem, config.max_batch)
         wrong = margin < 0
         campaign = _Campaign(problem, move, config, observe, (~wrong).nonzero().flatten())
+        campaign.judge_starts()
         campaign.search()
         campaign.finetune()
         return summed_up(problem, campaign.best, prediction, wrong)
@@ -68,6 +69,26 @@ class _Campaign:
         searches = math.ceil(len(open_samples) * config.restarts / config.max_batch)
         finetunes = math.ceil(len(open_samples) / config.max_batch)
         self.total = searches * config.steps + finetunes * config.finetune_steps
+
+    def judge_starts(self) -> None:
+        """One forward pass over the points known before: what is adversarial is the first to be beaten."""
+        problem = self.problem
+        if problem.starts is None:
+            return
+        for samples in batches(self.open_samples, self.config.max_batch):
+            point = problem.starts[samples]
+            logits = problem.classifier.logits(point, samples)
+            problem.ledger.add(samples, forwards=1)
+            size = problem.norm.size(point - problem.inputs[samples])
+            # The input itself was right; if it is not in this batch, that is float noise and no perturbation.
+            worthless = (problem.criterion.select(samples).margin(logits) >= 0) | (size == 0)
+            rival = Incumbent(
+                size.masked_fill(worthless, torch.inf),
+                point,
+                logits.argmax(1),
+                torch.full_like(size, self.config.penalty),
+            )
+            self.best.improve(rival, at=samples)
 
     def search(self) -> None:
         """Every restart of every open sample, restart by restart, in batches of at most max_batch rows."""

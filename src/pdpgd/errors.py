@@ -37,6 +37,22 @@ class SubjectError(PdpgdError, ValueError):
     """A file of data or weights that is missing, broken, or not what it was said to be."""
 
 
+class AttackError(PdpgdError, RuntimeError):
+    """An attack that gave back something that is not points."""
+
+
+class StorageError(PdpgdError, OSError):
+    """A run's directory that cannot be read or written; the message says what was kept and what to do."""
+
+
+class EngineError(PdpgdError, RuntimeError):
+    """Workers that cannot be had, or were lost; what was done is kept."""
+
+
+class UnfinishedError(PdpgdError, RuntimeError):
+    """A run of which some chunks failed; the others are kept."""
+
+
 class MissingExtraError(PdpgdError, ImportError):
     """A feature whose optional library is not installed."""
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pdpgd.errors import PdpgdError
+from pdpgd.errors import EngineError, PdpgdError, StorageError, UnfinishedError
 from pdpgd.extras import need
+
+# The exit code of a run that was not finished, and goes on when it is started again.
+UNFINISHED = 4
 
 
 def main(arguments: list[str] | None = None) -> int:
-    from pdpgd.cli import accuracy, data, demo, models, train
+    from pdpgd.cli import accuracy, data, demo, evaluate, export, models, train
 
     parser = argparse.ArgumentParser(prog="pdpgd", description="How little must change before a classifier is wrong?")
     commands = parser.add_subparsers(title="commands", required=True)
-    for command in (demo, accuracy, models, data, train):
+    for command in (demo, evaluate, export, accuracy, models, data, train):
         command.add_to(commands)
     options = parser.parse_args(arguments)
     try:
@@ -22,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
         return int(options.run(options))
     except PdpgdError as error:
         print(f"pdpgd: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("pdpgd: stopped", file=sys.stderr)
+        return UNFINISHED if isinstance(error, UnfinishedError | StorageError | EngineError) else 2
+    except KeyboardInterrupt as stop:
+        print(f"pdpgd: {stop or 'stopped'}", file=sys.stderr)
         return 130

@@ -10,6 +10,7 @@ from pdpgd.errors import InvalidInputError
 if TYPE_CHECKING:
     from torch import nn
 
+    from pdpgd.subjects.normalise import NormalisationChoice
     from pdpgd.training.config import Threat
 
 
@@ -25,26 +26,40 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def model(options: argparse.Namespace) -> nn.Module:
     from pdpgd.subjects import load_model
-    from pdpgd.subjects.normalise import parse_normalisation
 
     return load_model(
         options.model,
         weights=options.weights,
-        normalisation=parse_normalisation(options.mean, options.std),
+        normalisation=normalisation(options),
         trust_pickle=options.trust_pickle,
     )
 
 
+def normalisation(options: argparse.Namespace) -> NormalisationChoice:
+    from pdpgd.subjects.normalise import parse_normalisation
+
+    return parse_normalisation(options.mean, options.std)
+
+
 def threat(option: str, text: str) -> Threat:
-    """NORM:RADIUS, where the radius may be a fraction."""
     from pdpgd.training.config import Threat
 
-    norm, colon, radius = text.partition(":")
-    above, slash, below = radius.partition("/")
-    try:
-        value = float(above) / (float(below) if slash else 1.0)
-    except (ValueError, ZeroDivisionError):
-        colon = ""
-    if not colon:
+    return Threat(*norm_and_radius(option, text))
+
+
+def norm_and_radius(option: str, text: str) -> tuple[str, float]:
+    """NORM:RADIUS, where the radius may be a fraction."""
+    norm, _, value = text.partition(":")
+    found = number(value)
+    if found is None:
         raise InvalidInputError(f"{option}: expected NORM:RADIUS such as linf:0.3 or linf:8/255, got {text!r}")
-    return Threat(norm, value)
+    return norm, found
+
+
+def number(text: str) -> float | None:
+    """A number or a fraction; None if it is neither."""
+    above, slash, below = text.strip().partition("/")
+    try:
+        return float(above) / (float(below) if slash else 1.0)
+    except (ValueError, ZeroDivisionError):
+        return None

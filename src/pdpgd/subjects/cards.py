@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pdpgd.errors import SubjectError
-from pdpgd.subjects.files import replace_file
+from pdpgd.files import replace_file
 
 FORMAT = 1
 

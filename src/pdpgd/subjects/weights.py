@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from pdpgd import extras
 from pdpgd.errors import InvalidInputError, SubjectError
+from pdpgd.files import replace_file
 from pdpgd.subjects import archives, pickles
-from pdpgd.subjects.files import replace_file
 
 # Where training scripts put the weights among other things.
 NESTS = ("state_dict", "model_state_dict", "model", "net")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pdpgd.errors import SubjectError
-from pdpgd.subjects.files import replace_file
+from pdpgd.files import replace_file
 
 FORMAT = 1
 

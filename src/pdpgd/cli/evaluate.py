@@ -1,0 +1,219 @@
+"""pdpgd evaluate: the robustness of a model in every norm, verified and kept."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pdpgd.cli.options import add_model, norm_and_radius, normalisation
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from pdpgd.cli.requirements import Requirement
+    from pdpgd.evaluation.result import Evaluation
+
+NORMS = ("linf", "l2", "l1", "l0")
+# Exit codes, besides 0 and those of every command (pdpgd.cli).
+NOT_MET = 3
+EPILOG = """examples:
+  pdpgd evaluate mnist-linf-at mnist-1000 --norm linf --norm l2 --budget 200
+  pdpgd evaluate nets:resnet cifar10 --weights resnet.safetensors --mean cifar10 --out runs/resnet
+  pdpgd evaluate mnist-plain mnist-1000 --norm linf --require 'linf@0.1>=0.2' --require trusted
+  pdpgd evaluate mnist-plain mnist-1000 --engine ray --workers 2 --threads 1
+
+A run that was stopped, by whatever, goes on when the same command is given again.
+
+exit codes:
+  0    done, and every --require is met
+  2    the call is wrong, or the model or the data cannot be used
+  3    done, but a --require is not met
+  4    not finished: what was done is kept, start the same command again
+  130  stopped by Ctrl-C: the same"""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "evaluate",
+        help="the robustness of a model in every norm, verified and kept",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_model(parser)
+    parser.add_argument("data", help="a data set's name, an .npz or a folder")
+    parser.add_argument("--data-dir", help="where the data set lies (default: looked for, then downloaded)")
+    asked = parser.add_argument_group("what is measured")
+    asked.add_argument("--norm", action="append", metavar="NORM", help="repeatable (default: linf, l2, l1, l0)")
+    asked.add_argument("--attack", default="pdpgd", help="its name (%(default)s)")
+    asked.add_argument("--budget", type=int, default=1000, help="gradients a sample and norm (%(default)s)")
+    asked.add_argument("--limit", type=int, default=1000, help="samples, the first ones (%(default)s)")
+    asked.add_argument("--seed", type=int, default=0, help="of the starts (%(default)s)")
+    asked.add_argument("--chunk-size", type=int, default=100, help="samples written together (%(default)s)")
+    asked.add_argument("--batch-size", type=int, default=100, help="rows that the model gets at once (%(default)s)")
+    asked.add_argument("--threads", type=int, help="of each chunk (default: the cores, shared among the workers)")
+    asked.add_argument("--device", help="(default: cuda if there is one, else cpu)")
+    done = parser.add_argument_group("who does it")
+    done.add_argument("--engine", default="local", help="local or ray (%(default)s)")
+    done.add_argument("--workers", type=int, default=1, help="chunks done at once (%(default)s)")
+    done.add_argument("--address", help="of a Ray cluster that exists (default: one on this machine)")
+    shown = parser.add_argument_group("what comes of it")
+    shown.add_argument("--out", help="directory of the results (default: runs/MODEL-DATA-...)")
+    shown.add_argument(
+        "--radius", action="append", default=[], metavar="NORM:RADIUS", help="robust accuracy there; repeatable"
+    )
+    shown.add_argument(
+        "--require", action="append", default=[], metavar="NORM@RADIUS>=SHARE", help="or trusted; repeatable"
+    )
+    shown.add_argument("--json", action="store_true", help="print the numbers as JSON, and nothing else")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from pdpgd.cli.requirements import Requirement
+    from pdpgd.cli.sample_bar import SampleBar
+    from pdpgd.evaluation.runner import evaluate
+
+    norms = tuple(options.norm or NORMS)
+    requirements = [Requirement.parse(text) for text in options.require]
+    for requirement in requirements:
+        requirement.check(norms)
+    radii = [norm_and_radius("--radius", text) for text in options.radius]
+    with SampleBar(Console(stderr=True, highlight=False)) as bar:
+        evaluation = evaluate(
+            options.model,
+            options.data,
+            norms=norms,
+            attack=options.attack,
+            budget=options.budget,
+            limit=options.limit,
+            out=options.out or default_folder(options),
+            seed=options.seed,
+            chunk_size=options.chunk_size,
+            batch_size=options.batch_size,
+            threads=options.threads,
+            device=options.device,
+            engine=options.engine,
+            workers=options.workers,
+            address=options.address,
+            weights=options.weights,
+            normalisation=normalisation(options),
+            trust_pickle=options.trust_pickle,
+            data_dir=options.data_dir,
+            watcher=bar,
+        )
+    if options.json:
+        print(json.dumps(_as_json(evaluation, requirements, radii), indent=2))
+    else:
+        show(Console(highlight=False), evaluation, requirements, radii)
+    return 0 if all(requirement.met(evaluation) for requirement in requirements) else NOT_MET
+
+
+def defaults() -> dict[str, object]:
+    """The value of every option that is not given, for a command that is this one with some of them set."""
+    parser = argparse.ArgumentParser()
+    add_to(parser.add_subparsers())
+    return vars(parser.parse_args(["evaluate", "MODEL", "DATA"]))
+
+
+def default_folder(options: argparse.Namespace) -> str:
+    """The same for the same question, another for another."""
+    question = {
+        name: getattr(options, name)
+        for name in (
+            *("model", "weights", "mean", "std", "data", "data_dir"),
+            *("norm", "attack", "budget", "limit", "seed", "chunk_size", "batch_size", "threads", "device"),
+        )
+    }
+    digest = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:8]
+    plain = "".join(letter if letter.isalnum() else "-" for letter in f"{options.model}-{Path(options.data).name}")
+    return f"runs/{plain}-{digest}"
+
+
+def show(
+    console: Console, evaluation: Evaluation, requirements: list[Requirement], radii: list[tuple[str, float]]
+) -> None:
+    from pdpgd.cli.curves import drawn
+
+    spec = evaluation.spec
+    budget = f", {spec.budget} gradients a sample and norm" if spec.budget else ""
+    console.print(
+        f"{spec.model['source']} on {evaluation.samples:,} samples of {spec.data['name']}: "
+        f"{evaluation.clean_accuracy:.1%} right. Attack {spec.attack}{budget}.\n",
+        soft_wrap=True,
+    )
+    console.print(_table(evaluation))
+    console.print("Of the samples that were right and were fooled, with pixels in [0, 1]; l0 counts pixels.\n")
+    console.print(drawn({norm: evaluation.curve(norm) for norm in evaluation.norms}), markup=False)
+    for norm, radius in radii:
+        share = evaluation.robust_accuracy(radius, norm)
+        console.print(f"robust accuracy, {norm} within {radius:.4g}: {share:.2%}")
+    if len({norm for norm, _ in radii}) > 1:
+        share = evaluation.robust_accuracy(_largest(radii))
+        console.print(f"robust accuracy, all of these at once: {share:.2%}")
+    console.print()
+    _show_reliability(console, evaluation)
+    for requirement in requirements:
+        word = "met" if requirement.met(evaluation) else "NOT MET"
+        console.print(f"required {requirement.text}: {word} ({requirement.found(evaluation):.4g})")
+    passes = evaluation.as_json()
+    console.print(
+        f"{sum(passes['backwards'].values()):,} backward and {sum(passes['forwards'].values()):,} forward passes, "
+        f"{passes['seconds']:.0f} s of work. Results: {evaluation.folder}",
+        soft_wrap=True,
+    )
+
+
+def _table(evaluation: Evaluation) -> Table:
+    from rich.table import Table
+
+    table = Table(title="The least change that fools the model", title_justify="left")
+    table.add_column("norm")
+    for heading in ("fooled", "not fooled", "unverified", "mean", "median", "8-bit median", "fragile"):
+        table.add_column(heading, justify="right")
+    for norm, numbers in evaluation.as_json()["norms"].items():
+        counts = numbers["counts"]
+        distances = (numbers[name] for name in ("mean", "median", "median_8bit"))
+        table.add_row(
+            norm,
+            *(str(counts[name]) for name in ("fooled", "not fooled", "unverified")),
+            *("-" if value is None else f"{value:.3g}" for value in distances),
+            str(numbers["fragile"]),
+        )
+    return table
+
+
+def _show_reliability(console: Console, evaluation: Evaluation) -> None:
+    console.print(f"Reliability: {evaluation.reliability.verdict}", style="bold")
+    for check in evaluation.reliability.checks:
+        mark = {True: "ok", False: "LOOK", None: "-"}[check.passed]
+        console.print(f"  {mark:<5}{check.name}: {check.sentence}", markup=False, soft_wrap=True)
+    console.print()
+
+
+def _as_json(
+    evaluation: Evaluation, requirements: list[Requirement], radii: list[tuple[str, float]]
+) -> dict[str, object]:
+    return {
+        **evaluation.as_json(),
+        "robust_accuracy": [
+            {"norm": norm, "radius": radius, "share": evaluation.robust_accuracy(radius, norm)}
+            for norm, radius in radii
+        ],
+        "union_robust_accuracy": evaluation.robust_accuracy(_largest(radii)) if radii else None,
+        "requirements": [
+            {"text": each.text, "found": each.found(evaluation), "met": each.met(evaluation)} for each in requirements
+        ],
+    }
+
+
+def _largest(radii: list[tuple[str, float]]) -> dict[str, float]:
+    largest: dict[str, float] = {}
+    for norm, radius in radii:
+        largest[norm] = max(radius, largest.get(norm, 0.0))
+    return largest

@@ -1,0 +1,53 @@
+"""How far an evaluation has come, sample by sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from pdpgd.evaluation.reliability import Check
+from pdpgd.evaluation.runner import Watcher
+
+
+class SampleBar(Watcher):
+    """A bar with rate and remaining time in a terminal; elsewhere only what the user must know."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:.0f}/{task.total:.0f} samples"),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> SampleBar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def begun(self, samples: int, done: int) -> None:
+        self._task = self._bar.add_task("evaluating", total=samples, completed=done, rate="")
+
+    def moved(self, samples: float) -> None:
+        if self._task is not None:
+            self._bar.advance(self._task, samples)
+            speed = self._bar.tasks[0].speed
+            self._bar.update(self._task, rate=f"{speed:.3g}/s" if speed else "")
+
+    def looked(self, checks: Sequence[Check]) -> None:
+        for check in checks:
+            if check.passed is False:
+                self.noted(f"{check.name}: {check.sentence}; the result will say little")
+
+    def noted(self, message: str) -> None:
+        self._console.print(f"pdpgd: {message}", markup=False, soft_wrap=True)

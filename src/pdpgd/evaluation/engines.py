@@ -1,0 +1,162 @@
+"""Who does the jobs: this process, some of its own, or a Ray cluster (`ray_engine`). The results are the same."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from multiprocessing.connection import wait as wait_for
+from types import TracebackType
+from typing import Protocol
+
+from pdpgd.classifier import Model
+from pdpgd.errors import EngineError, InvalidInputError, PdpgdError, UnknownNameError
+from pdpgd.evaluation.jobs import Job, Outcome, Progress
+from pdpgd.evaluation.subject import Subject
+from pdpgd.evaluation.work import carry_out
+
+ENGINES = ("local", "ray")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A job that failed, and why; it travels between processes where an exception may not."""
+
+    message: str
+
+
+Result = Outcome | Failure
+
+
+class Engine(AbstractContextManager["Engine"], Protocol):
+    """Does jobs, in any order and as many at once as it likes; gives back each with what came of it."""
+
+    def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]: ...
+
+
+def engine_of(
+    name: str,
+    subject: Subject,
+    *,
+    device: str,
+    threads: int,
+    workers: int,
+    address: str | None,
+    progress: Progress | None,
+) -> Engine:
+    if name not in ENGINES:
+        raise UnknownNameError("engine", name, ENGINES)
+    if type(workers) is not int or workers < 1:
+        raise InvalidInputError(f"workers: expected an integer >= 1, got {workers!r}")
+    if name == "ray":
+        from pdpgd.evaluation.ray_engine import RayEngine
+
+        return RayEngine(subject, device=device, threads=threads, workers=workers, address=address)
+    if address is not None:
+        raise InvalidInputError(f"address: expected none with the engine local, got {address!r}")
+    return InProcess(subject, device, progress) if workers == 1 else Processes(subject, device, workers)
+
+
+def attempted(job: Job, model: Model, progress: Progress | None = None) -> Result:
+    """The outcome, or the error as a value: one chunk that fails does not take the others with it."""
+    try:
+        return carry_out(job, model, progress=progress)
+    except PdpgdError as error:
+        return Failure(str(error))
+
+
+def completed(
+    submit: Callable[[Job], Future[Result]], jobs: Iterable[Job], *, at_once: int
+) -> Iterator[tuple[str, Result]]:
+    """Keep `at_once` jobs under way, and no more: each carries its images with it."""
+    waiting = iter(jobs)
+    running: dict[Future[Result], str] = {}
+    while True:
+        while len(running) < at_once and (job := next(waiting, None)) is not None:
+            running[submit(job)] = job.name
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            yield running.pop(future), future.result()
+
+
+class InProcess:
+    """One job after the other, here."""
+
+    def __init__(self, subject: Subject, device: str, progress: Progress | None) -> None:
+        self._subject, self._device, self._progress = subject, device, progress
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]:
+        model = self._subject.load(self._device)
+        for job in jobs:
+            yield job.name, attempted(job, model, self._progress)
+
+
+class Processes:
+    """Processes of this machine, each with a model of its own."""
+
+    def __init__(self, subject: Subject, device: str, workers: int) -> None:
+        self._workers = workers
+        self._pool = ProcessPoolExecutor(
+            workers,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_prepare_worker,
+            initargs=(subject, device),
+        )
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        if kind is not None:
+            for process in multiprocessing.active_children():
+                process.terminate()
+
+    def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]:
+        try:
+            yield from completed(self._submit, jobs, at_once=2 * self._workers)
+        except BrokenProcessPool as error:
+            raise EngineError(
+                "a worker process died (out of memory, or killed); nothing that was done is lost: "
+                "start the same command again, with fewer workers if memory was short"
+            ) from error
+
+    def _submit(self, job: Job) -> Future[Result]:
+        return self._pool.submit(_in_worker, job)
+
+
+_model: Model | None = None
+
+
+def _prepare_worker(subject: Subject, device: str) -> None:
+    global _model
+    # Ctrl-C goes to the whole group of processes: the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    _model = subject.load(device)
+
+
+def _leave_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait_for([parent.sentinel])
+        os._exit(1)
+
+
+def _in_worker(job: Job) -> Result:
+    assert _model is not None
+    return attempted(job, _model)

@@ -1,0 +1,66 @@
+"""Adversarial examples as picture files that are still adversarial when they are read back."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdpgd.errors import InvalidInputError, StorageError
+from pdpgd.evaluation.result import Evaluation
+from pdpgd.extras import need
+from pdpgd.files import replace_file
+
+INDEX = "index.csv"
+HEADINGS = ("file", "sample", "norm", "label", "prediction", "distance", "fragile")
+
+
+def export(
+    evaluation: Evaluation, folder: str | Path, *, norms: tuple[str, ...] | None = None, limit: int | None = None
+) -> int:
+    """Write the point of each sample and norm as a PNG of 8 bits, with an index.csv; return how many there are.
+
+    What is written is the point the referee verified at 8 bits; samples without one, and those that were wrong to
+    begin with, are left out.
+    """
+    pillow = need("PIL.Image", extra="data", purpose="writing PNG files")
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise InvalidInputError(f"limit: expected an integer >= 1, got {limit!r}")
+    place = Path(folder).expanduser()
+    rows: list[tuple[Any, ...]] = []
+    for norm in norms or evaluation.norms:
+        distance = evaluation.distances(norm, eight_bit=True)
+        pixels = evaluation.examples(norm, eight_bit=True)
+        chosen = np.flatnonzero((distance > 0) & np.isfinite(distance))[:limit]
+        sample, label = evaluation.column("sample", norm), evaluation.column("label", norm)
+        prediction, fragile = evaluation.column("prediction_8bit", norm), evaluation.column("fragile_8bit", norm)
+        for row in chosen.tolist():
+            name = f"{norm}/{sample[row]:06d}.png"
+            _write(place / name, _png(pillow, pixels[row]))
+            rows.append((name, sample[row], norm, label[row], prediction[row], distance[row], fragile[row]))
+    text = io.StringIO()
+    csv.writer(text).writerows([HEADINGS, *rows])
+    _write(place / INDEX, text.getvalue().encode())
+    return len(rows)
+
+
+def _png(pillow: Any, pixels: NDArray[Any]) -> bytes:
+    channels = len(pixels)
+    if channels not in (1, 3):
+        raise InvalidInputError(f"expected images of 1 or 3 channels, which a PNG can hold, got {channels}")
+    image = pillow.fromarray(pixels[0] if channels == 1 else pixels.transpose(1, 2, 0))
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path.parent}: expected a directory to write to, got an error: {error}") from error
+    replace_file(path, content)

@@ -1,0 +1,45 @@
+"""Was the attack still getting better when it had to stop?"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pdpgd.attacks.contract import Observation
+
+# The gain in this last share of a sample's iterations is what is reported.
+LAST = 0.2
+
+
+class LateGain:
+    """Watches an attack's iterations, sample by sample."""
+
+    def __init__(self) -> None:
+        self._samples: list[Tensor] = []
+        self._sizes: list[Tensor] = []
+
+    def watch(self, seen: Observation) -> None:
+        self._samples.append(seen.samples)
+        self._sizes.append(seen.size)
+
+    def share(self, samples: int, *, smallest: float) -> NDArray[np.float64]:
+        """1 - (best at the end) / (best before the last fifth), of each sample; nan where nothing was seen or found.
+
+        A sample at the smallest possible size was not stopped, it was done.
+        """
+        gains = np.full(samples, np.nan)
+        if not self._samples:
+            return gains
+        rows = np.concatenate([part.cpu().numpy() for part in self._samples])
+        sizes = np.concatenate([part.double().cpu().numpy() for part in self._sizes])
+        order = np.argsort(rows, kind="stable")
+        rows, sizes = rows[order], sizes[order]
+        first = np.searchsorted(rows, np.arange(samples + 1))
+        for sample in range(samples):
+            mine = sizes[first[sample] : first[sample + 1]]
+            if len(mine) == 0 or np.isinf(mine.min()):
+                continue
+            before = mine[: max(1, int(np.ceil((1 - LAST) * len(mine))))].min()
+            gains[sample] = 0.0 if mine.min() <= smallest else 1.0 - mine.min() / before
+        return gains

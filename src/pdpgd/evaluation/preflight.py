@@ -1,0 +1,80 @@
+"""A look at the model before the run: is it such that its robustness can be measured at all?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from pdpgd.classifier import Classifier, Model
+from pdpgd.criteria import Criterion
+from pdpgd.evaluation.referee import ROUNDINGS
+from pdpgd.tensors import flat
+
+# Half a grey step: what no eye and no file can tell from the image itself.
+TINY = 1 / 510
+REPETITIONS = 3
+
+
+def preflight(model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int, seed: int) -> dict[str, Any]:
+    """Numbers on a few samples; `reliability` says what they mean."""
+    look = _Look(model, inputs, labels, batch_size)
+    logits = look.logits(inputs)
+    rounding = ROUNDINGS * torch.finfo(logits.dtype).eps * logits.abs().amax().clamp(min=1e-30)
+    again = [look.logits(inputs) for _ in range(REPETITIONS - 1)]
+    alone = torch.cat([look.logits(inputs[row : row + 1]) for row in range(len(inputs))])
+    shaken = look.logits((inputs + _noise(inputs, seed)).clamp(0.0, 1.0))
+    gradient = look.gradient()
+    finite = flat(gradient).isfinite().all(1)
+    return {
+        "samples": len(inputs),
+        "modules_in_train_mode": _in_train_mode(model),
+        "repeated": float(max((other - logits).abs().amax() for other in again) / rounding),
+        "alone": float((alone - logits).abs().amax() / rounding),
+        "probabilities": bool((logits >= 0).all()) and bool(((logits.sum(1) - 1).abs() < 1e-3).all()),
+        "no_gradient": float((finite & (flat(gradient) == 0).all(1)).double().mean()),
+        "broken_gradient": float((~finite).double().mean()),
+        "shaken": float((shaken.argmax(1) != logits.argmax(1)).double().mean()),
+        "forwards": look.forwards,
+        "backwards": len(inputs),
+    }
+
+
+class _Look:
+    def __init__(self, model: Model, inputs: Tensor, labels: Tensor, batch_size: int) -> None:
+        self.classifier, self.inputs, self.labels, self.batch_size = Classifier(model), inputs, labels, batch_size
+        self.forwards = 0
+
+    def logits(self, points: Tensor) -> Tensor:
+        rows = torch.arange(len(points), device=points.device)
+        self.forwards += len(points)
+        with torch.no_grad():
+            return torch.cat([self.classifier.logits(points[part], part) for part in self._parts(rows)])
+
+    def gradient(self) -> Tensor:
+        """Of the margin, as the model gives it: attacks get it with NaN and inf taken out."""
+        parts = []
+        for part in self._parts(torch.arange(len(self.inputs), device=self.inputs.device)):
+            with torch.enable_grad():
+                leaf = self.inputs[part].detach().clone().requires_grad_()
+                margin = Criterion(self.labels[part]).margin(self.classifier.logits(leaf, part)).sum()
+                (gradient,) = torch.autograd.grad(margin, leaf, allow_unused=True) if margin.requires_grad else (None,)
+            parts.append(torch.zeros_like(leaf) if gradient is None else gradient)
+        self.forwards += len(self.inputs)
+        return torch.cat(parts).detach()
+
+    def _parts(self, rows: Tensor) -> Iterator[Tensor]:
+        for first in range(0, len(rows), self.batch_size):
+            yield rows[first : first + self.batch_size]
+
+
+def _in_train_mode(model: Model) -> int:
+    return sum(module.training for module in model.modules()) if isinstance(model, nn.Module) else 0
+
+
+def _noise(inputs: Tensor, seed: int) -> Tensor:
+    draws = np.random.default_rng((seed, 2**33)).uniform(-TINY, TINY, tuple(inputs.shape))
+    return torch.from_numpy(draws).to(inputs)

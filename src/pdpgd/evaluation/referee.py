@@ -1,0 +1,119 @@
+"""A referee that trusts no attack: it derives label, box and sizes of every point again, in fresh forward passes.
+
+A point counts if it is finite, inside the box, and beyond the decision boundary in a pass of its batch and in a pass of
+its own. Where the margin is so small that rounding may decide it, the point is fragile: it stays, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pdpgd.classifier import Classifier, Model
+from pdpgd.criteria import Box, Criterion
+from pdpgd.norms import norm_of
+
+# A margin below this many roundings of the largest logit may have either sign. Between a batch and a lone pass, the
+# shipped nets' logits differ by about one.
+ROUNDINGS = 8
+
+VERIFIED = "verified"
+STILL_RIGHT = "still right"
+OUTSIDE = "outside the box"
+NOT_FINITE = "not finite"
+UNSTEADY = "answers differ"
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What the referee says of a batch of points; each field has the batch as its first dimension."""
+
+    word: np.ndarray[tuple[int], np.dtype[np.str_]]
+    """Verified, or why it does not count."""
+    valid: Tensor
+    fragile: Tensor
+    prediction: Tensor
+    margin: Tensor
+    """The larger of the two passes, inf where there was none: below zero, both are."""
+
+
+class Referee:
+    """Judges points against their inputs. Its model is the user's own, not what the attack was given."""
+
+    def __init__(self, model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int) -> None:
+        self.inputs, self.labels, self.batch_size = inputs, labels, batch_size
+        self.box = Box(inputs.new_tensor(0.0), inputs.new_tensor(1.0))
+        self.forwards = 0
+        self.backwards = 0
+        self._classifier = Classifier(model)
+        self._criterion = Criterion(labels)
+
+    def judge(self, points: Tensor, claimed: Tensor) -> Verdicts:
+        """Judge the points that are `claimed` to be adversarial; the others are "none"."""
+        points = points.detach().to(self.inputs)
+        finite = points.flatten(1).isfinite().all(1)
+        inside = ((points >= self.box.low) & (points <= self.box.high)).flatten(1).all(1)
+        claimed = claimed.to(self.inputs.device, torch.bool)
+        candidates = claimed & finite & inside
+        together, rounding, prediction = self._margins(points, candidates.nonzero().flatten())
+        crossed = candidates & (together < rounding)
+        lone, _, _ = self._margins(points, crossed.nonzero().flatten(), batch_size=1)
+
+        # One pass must say adversarial; the other may disagree by no more than rounding explains.
+        larger, smaller = torch.maximum(together, lone), torch.minimum(together, lone)
+        adversarial = candidates & (smaller < 0)
+        valid = adversarial & (larger < rounding)
+        fragile = valid & (larger > -(rounding + (lone - together).abs()))
+        word = np.full(len(points), NONE, dtype="U24")
+        for where, said in (
+            (claimed & ~finite, NOT_FINITE),
+            (claimed & finite & ~inside, OUTSIDE),
+            (candidates & ~adversarial, STILL_RIGHT),
+            (adversarial & ~valid, UNSTEADY),
+            (valid, VERIFIED),
+        ):
+            word[where.cpu().numpy()] = said
+        return Verdicts(word, valid, fragile, prediction, torch.where(crossed, larger, together))
+
+    def judge_inputs(self) -> Verdicts:
+        """The inputs as they came: which are wrong already?"""
+        return self.judge(self.inputs, torch.ones(len(self.inputs), dtype=torch.bool))
+
+    def logits(self, points: Tensor, rows: Tensor, *, batch_size: int | None = None) -> Tensor:
+        """Of these rows of the points, in batches."""
+        with torch.no_grad():
+            parts = [self._classifier.logits(points[part], part) for part in self.parts(rows, batch_size)]
+        self.forwards += len(rows)
+        return torch.cat(parts)
+
+    def adversarial(self, points: Tensor, rows: Tensor) -> Tensor:
+        """Whether these rows are adversarial by one pass: for a search, whose result is to be judged."""
+        if len(rows) == 0:
+            return rows.new_zeros(0, dtype=torch.bool)
+        return self._criterion.select(rows).margin(self.logits(points, rows)) < 0
+
+    def sizes(self, points: Tensor, norm: str) -> Tensor:
+        """In double precision: the difference of two float32 numbers is exact there."""
+        return norm_of(norm).size(points.double() - self.inputs.double())
+
+    def _margins(self, points: Tensor, rows: Tensor, *, batch_size: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Margin, rounding error and class of these rows; the margin of the others is inf."""
+        margin = self.inputs.new_full((len(points),), torch.inf)
+        rounding = torch.zeros_like(margin)
+        prediction = torch.full_like(self.labels, -1)
+        if len(rows):
+            logits = self.logits(points, rows, batch_size=batch_size)
+            margin[rows] = self._criterion.select(rows).margin(logits)
+            rounding[rows] = logits.abs().amax(1) * (ROUNDINGS * torch.finfo(logits.dtype).eps)
+            prediction[rows] = logits.argmax(1)
+        return margin, rounding, prediction
+
+    def parts(self, rows: Tensor, batch_size: int | None = None) -> Iterator[Tensor]:
+        size = batch_size or self.batch_size
+        for first in range(0, len(rows), size):
+            yield rows[first : first + size]

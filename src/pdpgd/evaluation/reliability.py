@@ -1,0 +1,227 @@
+"""Can the numbers be trusted? Each check is a plain sentence with a number in it, and the bound it is held to.
+
+The bounds are ours. docs/evaluation.md says what each sign means and what the shipped nets measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdpgd.evaluation import records
+from pdpgd.evaluation.cheap import CHEAP
+from pdpgd.evaluation.records import Columns
+
+# Shares of the samples (or of the distance) above which a sign is one.
+BOUNDS = {
+    "zero gradients": 0.05,
+    "unstable": 0.05,
+    "still moving": 0.05,
+    "restarts": 0.15,
+    "dominated": 0.05,
+    "cheap attack": 0.02,
+    "never fooled": 0.01,
+    "fragile": 0.50,
+}
+# A distance counts as smaller than another if it is so by this share: less is luck.
+CLEARLY = 0.01
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    passed: bool | None
+    """None: it could not be made, and the sentence says why."""
+    value: float
+    bound: float
+    sentence: str
+
+    def as_json(self) -> dict[str, Any]:
+        value = None if np.isnan(self.value) else self.value
+        return {"name": self.name, "passed": self.passed, "value": value, "bound": self.bound, "says": self.sentence}
+
+
+@dataclass(frozen=True)
+class Reliability:
+    checks: tuple[Check, ...]
+
+    @property
+    def alarms(self) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.passed is False)
+
+    @property
+    def trusted(self) -> bool:
+        return not self.alarms
+
+    @property
+    def verdict(self) -> str:
+        if self.trusted:
+            return "trusted"
+        return f"look at these: {', '.join(check.name for check in self.alarms)}"
+
+
+def before(look: Mapping[str, Any]) -> tuple[Check, ...]:
+    """What the model shows before it is attacked."""
+    count = look["samples"]
+    return (
+        _at_most("train mode", look["modules_in_train_mode"], 0, "{value:.0f} parts of the model are in train mode"),
+        _at_most(
+            "randomised",
+            look["repeated"],
+            1,
+            f"asked {count} samples three times, the logits differ by {{value:.2g}} times what rounding explains",
+        ),
+        _at_most(
+            "depends on the batch",
+            look["alone"],
+            # A batch and a single sample go through different kernels: some difference is normal.
+            500,
+            "alone and in a batch, the logits differ by {value:.2g} times what rounding explains",
+        ),
+        _at_most(
+            "probabilities",
+            float(look["probabilities"]),
+            0,
+            "the outputs are probabilities, not logits" if look["probabilities"] else "the outputs are logits",
+        ),
+        _at_most(
+            "zero gradients",
+            look["no_gradient"],
+            BOUNDS["zero gradients"],
+            f"the gradient is zero for {{value:.1%}} of {count} samples",
+        ),
+        _at_most(
+            "broken gradients",
+            look["broken_gradient"],
+            0,
+            f"the gradient is NaN or infinite for {{value:.1%}} of {count} samples",
+        ),
+        _at_most(
+            "unstable",
+            look["shaken"],
+            BOUNDS["unstable"],
+            f"noise of half a grey step changes the class of {{value:.1%}} of {count} samples",
+        ),
+    )
+
+
+def after(columns: Columns, second: Columns | None, facts: Iterable[Mapping[str, Any]]) -> tuple[Check, ...]:
+    """What the results show: of each sign, the norm in which it is worst."""
+    norms = list(dict.fromkeys(columns["norm"].tolist()))
+    parts = {norm: _where(columns, columns["norm"] == norm) for norm in norms}
+    attacked = {norm: _where(part, part["status"] != records.INITIALLY_WRONG) for norm, part in parts.items()}
+    one = next(iter(attacked.values()))
+    return (
+        _worst(
+            "still moving",
+            {norm: _mean(part["late_gain"][np.isfinite(part["late_gain"])]) for norm, part in attacked.items()},
+            "the last fifth of the iterations lowered the {norm} distance by {value:.1%}",
+            "the attack does not show its progress",
+        ),
+        _worst(
+            "restarts",
+            {} if second is None else {norm: _gain(parts[norm], second, norm) for norm in norms},
+            "another start lowers the mean {norm} distance by {value:.1%}, on a part of the samples",
+            "no sample was attacked from another start",
+        ),
+        _worst(
+            "dominated",
+            {norm: _mean(_dominated(part, norms)) for norm, part in attacked.items()} if len(norms) > 1 else {},
+            "for {value:.1%} of the samples another norm's attack found a smaller {norm} distance",
+            "only one norm was attacked",
+        ),
+        _worst(
+            "cheap attack",
+            {
+                norm: _mean(part["cheap_distance"] < (1 - CLEARLY) * _by_attacks(part))
+                for norm, part in attacked.items()
+            },
+            "noise, one gradient step or another image beat the {norm} attack on {value:.1%} of the samples",
+            "no sample was attacked",
+        ),
+        _share(
+            "never fooled",
+            _mean(np.all([np.isinf(_by_attacks(part)) for part in attacked.values()], axis=0)),
+            BOUNDS["never fooled"],
+            "{value:.1%} of the samples were never fooled, in the whole box",
+        ),
+        _share(
+            "unverified",
+            _mean(np.any([_refused(part) for part in attacked.values()], axis=0)),
+            0.0,
+            "the referee refused points of {value:.1%} of the samples",
+        ),
+        _worst(
+            "fragile",
+            {norm: _mean(part["fragile"][part["status"] == records.FOOLED]) for norm, part in attacked.items()},
+            "rounding may decide {value:.1%} of the points found in {norm}",
+            "no point was found",
+        ),
+        _claims(one, attacked, facts),
+    )
+
+
+def _claims(one: Columns, attacked: Mapping[str, Columns], facts: Iterable[Mapping[str, Any]]) -> Check:
+    """Counted by the referee's own counter, not by the attack's word."""
+    claimed = sum(int(part["backwards"].sum()) for part in attacked.values())
+    counted = sum(int(fact["backwards"]["attacks"]) for fact in facts)
+    excess = 0.0 if counted == claimed else counted / max(claimed, 1) - 1
+    sentence = f"{counted:,} backward passes were counted, the attacks say {claimed:,}"
+    return Check("passes", abs(excess) <= 0.01 if len(one["sample"]) else None, excess, 0.01, sentence)
+
+
+def _by_attacks(part: Columns) -> NDArray[Any]:
+    """The distance without the cheap attacks' help."""
+    from_attack = ~np.isin(part["source"], CHEAP)
+    distance: NDArray[Any] = np.where(from_attack, part["distance"], part["own_distance"])
+    return distance
+
+
+def _dominated(part: Columns, norms: list[str]) -> NDArray[Any]:
+    by_another = np.isin(part["source"], [norm for norm in norms if norm != part["norm"][0]])
+    dominated: NDArray[Any] = by_another & (part["distance"] < (1 - CLEARLY) * part["own_distance"])
+    return dominated
+
+
+def _refused(part: Columns) -> NDArray[Any]:
+    refused: NDArray[Any] = ~np.isin(part["verdict"], ["none", "verified"])
+    return refused
+
+
+def _gain(part: Columns, second: Columns, norm: str) -> float:
+    """By how much the better of two starts is below the first, over the samples that both were made on."""
+    other = _where(second, second["norm"] == norm)
+    mine = _where(part, np.isin(part["sample"], other["sample"]))
+    first, again = _by_attacks(mine), _by_attacks(other)
+    use = (mine["status"] != records.INITIALLY_WRONG) & np.isfinite(first) & np.isfinite(again)
+    return 1 - float(np.minimum(first, again)[use].mean() / first[use].mean()) if use.any() else np.nan
+
+
+def _where(columns: Columns, rows: NDArray[Any]) -> Columns:
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def _mean(values: NDArray[Any]) -> float:
+    return float(values.mean()) if len(values) else np.nan
+
+
+def _at_most(name: str, value: float, bound: float, sentence: str) -> Check:
+    return Check(name, bool(value <= bound), float(value), bound, sentence.format(value=value))
+
+
+def _share(name: str, value: float, bound: float, sentence: str) -> Check:
+    if np.isnan(value):
+        return Check(name, None, value, bound, "every sample was wrong to begin with")
+    return _at_most(name, value, bound, sentence)
+
+
+def _worst(name: str, values: Mapping[str, float], sentence: str, unknown: str) -> Check:
+    known = {norm: value for norm, value in values.items() if not np.isnan(value)}
+    if not known:
+        return Check(name, None, np.nan, BOUNDS[name], unknown)
+    norm = max(known, key=lambda key: known[key])
+    return _at_most(name, known[norm], BOUNDS[name], sentence.replace("{norm}", norm))

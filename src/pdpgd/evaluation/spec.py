@@ -1,0 +1,89 @@
+"""What was asked of a run. With the model and the data it names, it is all that the results depend on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from pdpgd.errors import InvalidInputError, expect_setting
+from pdpgd.norms import norm_of
+
+FORMAT = 1
+DIFFERENCES_SHOWN = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """The identity of a run: the same spec gives the same bits on the same kind of machine."""
+
+    model: Mapping[str, Any]
+    """Where it came from, and the checksum of its weights."""
+    data: Mapping[str, Any]
+    """Its name, the number and shape of its samples, and their checksum."""
+    norms: tuple[str, ...]
+    """In the order in which they are attacked: what one found seeds the next."""
+    attack: str
+    budget: int | None
+    """Gradients a sample and norm; None for an attack of the user's own, which has its own settings."""
+    seed: int
+    chunk_size: int
+    """Samples that are attacked, judged and written together."""
+    batch_size: int
+    """Rows that go through the model together."""
+    threads: int
+    """Of the CPU, for each chunk: sums are taken in another order with another number."""
+    device: str
+    made_with: Mapping[str, str]
+    """Versions of what computes the numbers."""
+    format: int = field(default=FORMAT)
+
+    def __post_init__(self) -> None:
+        if not self.norms:
+            raise InvalidInputError("norms: expected at least one, got none")
+        if len(set(self.norms)) < len(self.norms):
+            raise InvalidInputError(f"norms: expected each one once, got {', '.join(self.norms)}")
+        for norm in self.norms:
+            norm_of(norm)
+        for name in ("chunk_size", "batch_size", "threads"):
+            value = getattr(self, name)
+            expect_setting(self, name, "an integer of at least 1", type(value) is int and value >= 1)
+        expect_setting(self, "seed", "an integer of at least 0", type(self.seed) is int and self.seed >= 0)
+
+    def as_json(self) -> dict[str, Any]:
+        entries: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return entries
+
+    @classmethod
+    def from_json(cls, entries: object) -> Spec:
+        known = {entry.name for entry in fields(cls)}
+        if not isinstance(entries, dict) or set(entries) != known or entries["format"] != FORMAT:
+            raise InvalidInputError(f"expected a spec of format {FORMAT} with the entries {', '.join(sorted(known))}")
+        return cls(**{**entries, "norms": tuple(entries["norms"])})
+
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(self.as_json(), sort_keys=True).encode()).hexdigest()
+
+
+def differences(there: Spec, asked: Spec) -> list[str]:
+    """What another spec would have to change, a line each."""
+    old, new = _flat(there.as_json()), _flat(asked.as_json())
+    return [
+        f"{name}: {_short(old.get(name))} there, {_short(new.get(name))} asked"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ][:DIFFERENCES_SHOWN]
+
+
+def _flat(entries: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in entries.items():
+        flat.update(_flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value})
+    return flat
+
+
+def _short(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 60 else f"{text[:12]}..."

@@ -1,0 +1,175 @@
+"""The model and the samples of a run, in a form that can be named, checked and sent to another process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from pdpgd.classifier import Model
+from pdpgd.errors import InvalidInputError, ModelError
+from pdpgd.subjects import Samples, load_data, load_model
+from pdpgd.subjects.normalise import NormalisationChoice
+from pdpgd.subjects.samples import ArraySamples, numbered_classes
+
+READ_AT_ONCE = 100
+
+
+class Subject(Protocol):
+    """A model that can be had in any process."""
+
+    def load(self, device: str) -> Model: ...
+
+    def identity(self) -> dict[str, Any]: ...
+
+    def device(self) -> str | None:
+        """Where the model is, if that is not ours to choose."""
+        ...
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model by name or path: each process loads its own, and checks that it is the same."""
+
+    source: str
+    weights: str | None = None
+    normalisation: NormalisationChoice = None
+    trust_pickle: bool = False
+    sha256: str | None = None
+
+    def load(self, device: str) -> Model:
+        model = self._loaded()
+        found = checksum_of(model)
+        if self.sha256 is not None and found != self.sha256:
+            raise ModelError(
+                f"{self.source}: expected the model the run was begun with, {self.sha256[:12]}..., got {found[:12]}..."
+            )
+        try:
+            return model.to(device)
+        except (RuntimeError, AssertionError) as error:
+            raise InvalidInputError(f"device: expected one that torch has here, got {device!r} ({error})") from error
+
+    def identity(self) -> dict[str, Any]:
+        normalisation = None if self.normalisation is None else str(self.normalisation)
+        sha256 = self.sha256 or checksum_of(self._loaded())
+        return {"source": self.source, "weights": self.weights, "normalisation": normalisation, "sha256": sha256}
+
+    def device(self) -> None:
+        return None
+
+    def _loaded(self) -> nn.Module:
+        return load_model(
+            self.source, weights=self.weights, normalisation=self.normalisation, trust_pickle=self.trust_pickle
+        )
+
+
+@dataclass(frozen=True)
+class LiveModel:
+    """The user's own object: called as it is, where it is."""
+
+    model: Model
+
+    def load(self, device: str) -> Model:
+        return self.model
+
+    def identity(self) -> dict[str, Any]:
+        kind = self.model if hasattr(self.model, "__qualname__") else type(self.model)
+        return {
+            "source": f"{kind.__module__}.{kind.__qualname__}",
+            "weights": None,
+            "normalisation": None,
+            "sha256": checksum_of(self.model),
+        }
+
+    def device(self) -> str | None:
+        if isinstance(self.model, nn.Module):
+            for tensor in (*self.model.parameters(), *self.model.buffers()):
+                return str(tensor.device)
+        return None
+
+
+def checksum_of(model: Model) -> str:
+    """Of the names and the bits of its parameters and buffers, in their order; code is not in it."""
+    digest = hashlib.sha256()
+    state: Mapping[str, object] = model.state_dict() if isinstance(model, nn.Module) else {}
+    for name, value in state.items():
+        digest.update(name.encode())
+        if isinstance(value, Tensor):
+            digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+            digest.update(_bytes(value))
+    return digest.hexdigest()
+
+
+def subject_of(
+    model: str | Model, *, weights: str | None, normalisation: NormalisationChoice, trust_pickle: bool
+) -> Subject:
+    if isinstance(model, str):
+        named = NamedModel(model, weights, normalisation, trust_pickle)
+        return NamedModel(model, weights, normalisation, trust_pickle, named.identity()["sha256"])
+    if not callable(model):
+        raise InvalidInputError(
+            f"model: expected a name, a path or something that maps inputs to logits, got {type(model).__name__}"
+        )
+    if weights is not None or normalisation is not None:
+        raise InvalidInputError("weights, normalisation: expected none with a model that is loaded already, got some")
+    return LiveModel(model)
+
+
+def samples_of(data: Any, *, limit: int | None, root: str | None) -> Samples:
+    """By name, by path, as torch has them, or as a pair of tensors (images, labels); the first `limit` of them."""
+    if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
+        images, labels = data
+        images = images if images.dtype == torch.uint8 else images.float()
+        labels = labels.long().cpu()
+        data = ArraySamples("inputs", images.detach().cpu(), labels, numbered_classes("inputs", labels))
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise InvalidInputError(f"limit: expected an integer >= 1, got {limit!r}")
+    samples: Samples = data if hasattr(data, "batch") and hasattr(data, "labels") else load_data(data, root=root)
+    return _First(samples, len(samples) if limit is None else min(limit, len(samples)))
+
+
+@dataclass(frozen=True)
+class _First:
+    """The first `count` samples."""
+
+    whole: Samples
+    count: int
+
+    @property
+    def name(self) -> str:
+        return self.whole.name
+
+    @property
+    def labels(self) -> Tensor:
+        return self.whole.labels[: self.count]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.whole.classes
+
+    def __len__(self) -> int:
+        return self.count
+
+    def batch(self, rows: Any) -> tuple[Tensor, Tensor]:
+        return self.whole.batch(rows)
+
+
+def identity_of(samples: Samples) -> dict[str, Any]:
+    """Read once through, so that a run that goes on goes on with the same samples."""
+    digest = hashlib.sha256()
+    shape: tuple[int, ...] = ()
+    for first in range(0, len(samples), READ_AT_ONCE):
+        images, labels = samples.batch(torch.arange(first, min(first + READ_AT_ONCE, len(samples))))
+        digest.update(_bytes(images))
+        digest.update(_bytes(labels))
+        shape = tuple(images.shape[1:])
+    return {"name": samples.name, "samples": len(samples), "shape": list(shape), "sha256": digest.hexdigest()}
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    content: bytes = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return content

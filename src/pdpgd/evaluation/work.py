@@ -1,0 +1,82 @@
+"""Doing a job. What comes of it depends on the job alone, not on who does it or when."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+
+from pdpgd.classifier import Model
+from pdpgd.evaluation.jobs import Job, Outcome, Progress
+from pdpgd.evaluation.preflight import preflight
+from pdpgd.evaluation.spec import Spec
+from pdpgd.evaluation.trial import Trial
+
+
+def carry_out(job: Job, model: Model, *, progress: Progress | None = None) -> Outcome:
+    """Do the job; where the memory does not suffice, with half the batch."""
+    spec, batch_size = job.spec, min(job.spec.batch_size, len(job.inputs))
+    job = replace(job, inputs=job.inputs.to(spec.device), labels=job.labels.to(spec.device))
+    begin = time.perf_counter()
+    while True:
+        try:
+            with _settled(spec):
+                outcome = _attempt(job, model, batch_size, progress)
+            break
+        except Exception as error:
+            if batch_size == 1 or not _out_of_memory(error):
+                raise
+            batch_size //= 2
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+    facts = {
+        **outcome.facts,
+        "seconds": time.perf_counter() - begin,
+        "batch_size": batch_size,
+        "halved": batch_size < min(spec.batch_size, len(job.inputs)),
+        "machine": _machine(spec.device),
+    }
+    return Outcome(facts, outcome.columns, outcome.examples)
+
+
+def _attempt(job: Job, model: Model, batch_size: int, progress: Progress | None) -> Outcome:
+    seed = job.spec.seed
+    if job.kind == "preflight":
+        return Outcome(preflight(model, job.inputs, job.labels, batch_size=batch_size, seed=seed))
+    if job.kind == "second start":
+        # The attacks once more with another seed: what is there still to gain?
+        return Trial(job, model, batch_size=batch_size, seed=seed + 1, progress=None).outcome(whole=False)
+    return Trial(job, model, batch_size=batch_size, seed=seed, progress=progress).outcome(whole=True)
+
+
+@contextmanager
+def _settled(spec: Spec) -> Iterator[None]:
+    """Everything that the order of a sum depends on, set as the spec says, and put back."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(spec.threads)
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _out_of_memory(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError | MemoryError):
+            return True
+        if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _machine(device: str) -> dict[str, str]:
+    facts = {"platform": platform.platform(), "processor": platform.processor() or platform.machine()}
+    if device.startswith("cuda"):
+        facts["gpu"] = torch.cuda.get_device_name(device)
+    return facts

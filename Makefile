@@ -5,14 +5,15 @@ BIN := $(VENV)/bin
 # The constraints reach pip's build environments too, so that nothing pulls in another torch.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check format bench bench-port zoo clean
+.PHONY: help demo test check format bench bench-evaluate bench-port zoo clean
 
 help:
-	@echo "make demo        attack a shipped net on embedded images in every norm"
+	@echo "make demo        evaluate a shipped net on embedded images in every norm"
 	@echo "make test        run the tests"
 	@echo "make check       format, lint, types and import rules"
 	@echo "make format      rewrite the code in the house format"
 	@echo "make bench       time of an attack step over a bare forward + backward pass"
+	@echo "make bench-evaluate  cost of an evaluation, and its bits on every engine, killed and resumed"
 	@echo "make bench-port  our attacks beside the public port of the paper's (needs ../shared/bench)"
 	@echo "make zoo         train the shipped nets again, into trained/ (hours)"
 
@@ -51,6 +52,10 @@ format: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/step_cost.py
+
+bench-evaluate: $(VENV)/.dev
+	$(BIN)/python benchmarks/evaluation_cost.py
+	$(BIN)/python benchmarks/identical_bits.py
 
 bench-port: $(VENV)/.port
 	$(BIN)/python benchmarks/against_port.py

@@ -5,39 +5,41 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "pdpgd", *arguments], capture_output=True, text=True, timeout=300)
+def run(*arguments: str, at: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pdpgd", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=at)
 
 
-def test_the_demo_ends_with_a_row_for_every_norm_and_fools_every_image() -> None:
-    outcome = run("demo", "--images", "20", "--steps", "60")
+def test_the_demo_ends_with_every_norm_fooled_and_the_place_of_the_results(tmp_path: Path) -> None:
+    outcome = run("demo", "--limit", "20", "--budget", "100", at=tmp_path)
     assert outcome.returncode == 0, outcome.stderr
     rows = {
         cells[0]: cells
         for cells in (re.split(r"\s*[│┃|]\s*", line.strip("│┃| ")) for line in outcome.stdout.splitlines())
-        if cells[0] in ("linf", "l2", "l1", "l0")
+        if cells[0] in ("linf", "l2", "l1", "l0") and len(cells) > 2
     }
     assert set(rows) == {"linf", "l2", "l1", "l0"}
-    for norm, (_, attack, _, fooled, mean, median, _, _) in rows.items():
-        assert attack == ("PDGD" if norm == "l2" else "PDPGD")
-        done, total = fooled.split("/")
-        assert done == total != "0"
-        assert float(mean) > 0
-        assert float(median) > 0
+    for _, fooled, not_fooled, unverified, mean, median, rough, _ in rows.values():
+        assert (fooled, not_fooled, unverified) == ("20", "0", "0")
+        assert min(float(mean), float(median), float(rough)) > 0
+    place = re.search(r"Results: (\S+)", outcome.stdout)
+    assert place is not None
+    assert len(list((tmp_path / place.group(1) / "records").glob("*.parquet"))) == 1
 
 
-def test_a_wrong_option_is_answered_in_one_line() -> None:
-    outcome = run("demo", "--images", "0")
+def test_a_wrong_option_is_answered_in_one_line(tmp_path: Path) -> None:
+    outcome = run("demo", "--limit", "0", at=tmp_path)
     assert outcome.returncode == 2
-    assert outcome.stderr == "pdpgd: --images: expected 1 to 1000, got 0\n"
+    assert outcome.stderr == "pdpgd: limit: expected an integer >= 1, got 0\n"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
-def test_help_is_there(arguments: list[str]) -> None:
-    outcome = run(*arguments)
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["evaluate", "--help"], ["export", "--help"]])
+def test_help_is_there(arguments: list[str], tmp_path: Path) -> None:
+    outcome = run(*arguments, at=tmp_path)
     assert outcome.returncode == 0
-    assert "demo" in outcome.stdout
+    assert arguments[0].lstrip("-") in outcome.stdout

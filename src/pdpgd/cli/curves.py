@@ -23,9 +23,10 @@ def drawn(curves: Mapping[str, Curve]) -> str:
     figure = plotext.figure
     figure.clear()
     figure.plot_size(WIDTH if len(curves) > 1 else WIDTH // 2, rows * HEIGHT)
-    figure.subplots(rows, min(2, len(curves)))
+    if len(curves) > 1:
+        figure.subplots(rows, 2)
     for place, (norm, curve) in enumerate(curves.items()):
-        plot = figure.subplot(place // 2 + 1, place % 2 + 1)
+        plot = figure.subplot(place // 2 + 1, place % 2 + 1) if len(curves) > 1 else figure
         plot.draw(plot.signal(*_stairs(curve), marker="braille").lines())
         plot.title(f"{norm}: robust accuracy in %, by radius")
         plot.ruler("y").lim(0, 100)

@@ -148,7 +148,7 @@ def show(
         soft_wrap=True,
     )
     console.print(_table(evaluation))
-    console.print("Of the samples that were right and were fooled, with pixels in [0, 1]; l0 counts pixels.\n")
+    console.print("Distances are of the samples that were fooled; at 8 bits, the median again.\n")
     console.print(drawn({norm: evaluation.curve(norm) for norm in evaluation.norms}), markup=False)
     for norm, radius in radii:
         share = evaluation.robust_accuracy(radius, norm)
@@ -170,12 +170,15 @@ def show(
 
 
 def _table(evaluation: Evaluation) -> Table:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title="The least change that fools the model", title_justify="left")
+    table = Table(
+        title="The least change that fools the model", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     table.add_column("norm")
-    for heading in ("fooled", "not fooled", "unverified", "mean", "median", "8-bit median", "fragile"):
-        table.add_column(heading, justify="right")
+    for heading in ("fooled", "not fooled", "unverified", "mean", "median", "at 8 bits", "fragile"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for norm, numbers in evaluation.as_json()["norms"].items():
         counts = numbers["counts"]
         distances = (numbers[name] for name in ("mean", "median", "median_8bit"))

@@ -66,7 +66,8 @@ class Contestant:
         observe: Observe,
     ) -> AttackResult:
         attack = self.function or self._prepared(norm, batch_size)
-        offered = {"seed": seed, "indices": indices, "starts": starts, "observe": observe}
+        known = None if starts is None else starts.clone()
+        offered = {"seed": seed, "indices": indices.clone(), "starts": known, "observe": observe}
         try:
             result = attack(model, inputs.clone(), labels.clone(), norm=norm, **_accepted(attack, offered))
         except PdpgdError:

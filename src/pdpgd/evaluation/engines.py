@@ -29,6 +29,8 @@ class Failure:
     """A job that failed, and why; it travels between processes where an exception may not."""
 
     message: str
+    wrong_call: bool
+    """Whether it is the caller's to put right, not the model's."""
 
 
 Result = Outcome | Failure
@@ -38,6 +40,15 @@ class Engine(AbstractContextManager["Engine"], Protocol):
     """Does jobs, in any order and as many at once as it likes; gives back each with what came of it."""
 
     def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]: ...
+
+
+def check_engine(name: str, workers: int, address: str | None) -> None:
+    if name not in ENGINES:
+        raise UnknownNameError("engine", name, ENGINES)
+    if type(workers) is not int or workers < 1:
+        raise InvalidInputError(f"workers: expected an integer >= 1, got {workers!r}")
+    if name == "local" and address is not None:
+        raise InvalidInputError(f"address: expected none with the engine local, got {address!r}")
 
 
 def engine_of(
@@ -50,25 +61,29 @@ def engine_of(
     address: str | None,
     progress: Progress | None,
 ) -> Engine:
-    if name not in ENGINES:
-        raise UnknownNameError("engine", name, ENGINES)
-    if type(workers) is not int or workers < 1:
-        raise InvalidInputError(f"workers: expected an integer >= 1, got {workers!r}")
     if name == "ray":
         from pdpgd.evaluation.ray_engine import RayEngine
 
         return RayEngine(subject, device=device, threads=threads, workers=workers, address=address)
-    if address is not None:
-        raise InvalidInputError(f"address: expected none with the engine local, got {address!r}")
     return InProcess(subject, device, progress) if workers == 1 else Processes(subject, device, workers)
 
 
-def attempted(job: Job, model: Model, progress: Progress | None = None) -> Result:
+def loaded(subject: Subject, device: str) -> Model | Failure:
+    """For a worker, whose errors while it gets ready would not be told from its death."""
+    try:
+        return subject.load(device)
+    except PdpgdError as error:
+        return Failure(str(error), isinstance(error, InvalidInputError))
+
+
+def attempted(job: Job, model: Model | Failure, progress: Progress | None = None) -> Result:
     """The outcome, or the error as a value: one chunk that fails does not take the others with it."""
+    if isinstance(model, Failure):
+        return model
     try:
         return carry_out(job, model, progress=progress)
     except PdpgdError as error:
-        return Failure(str(error))
+        return Failure(str(error), isinstance(error, InvalidInputError))
 
 
 def completed(
@@ -82,7 +97,9 @@ def completed(
             running[submit(job)] = job.name
         if not running:
             return
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
+        done = wait(running, return_when=FIRST_COMPLETED).done
+        # Those that are lost come last: what was done beside them is to be kept.
+        for future in sorted(done, key=lambda future: future.exception() is not None):
             yield running.pop(future), future.result()
 
 
@@ -108,6 +125,7 @@ class Processes:
 
     def __init__(self, subject: Subject, device: str, workers: int) -> None:
         self._workers = workers
+        self._others = multiprocessing.active_children()
         self._pool = ProcessPoolExecutor(
             workers,
             mp_context=multiprocessing.get_context("spawn"),
@@ -124,7 +142,8 @@ class Processes:
         self._pool.shutdown(wait=kind is None, cancel_futures=True)
         if kind is not None:
             for process in multiprocessing.active_children():
-                process.terminate()
+                if process not in self._others:
+                    process.terminate()
 
     def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]:
         try:
@@ -139,7 +158,7 @@ class Processes:
         return self._pool.submit(_in_worker, job)
 
 
-_model: Model | None = None
+_model: Model | Failure | None = None
 
 
 def _prepare_worker(subject: Subject, device: str) -> None:
@@ -147,7 +166,7 @@ def _prepare_worker(subject: Subject, device: str) -> None:
     # Ctrl-C goes to the whole group of processes: the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    _model = subject.load(device)
+    _model = loaded(subject, device)
 
 
 def _leave_with_parent() -> None:

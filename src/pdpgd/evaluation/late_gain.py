@@ -20,8 +20,9 @@ class LateGain:
         self._sizes: list[Tensor] = []
 
     def watch(self, seen: Observation) -> None:
-        self._samples.append(seen.samples)
-        self._sizes.append(seen.size)
+        # Copies: an attack may keep its best in one tensor and write to it as it goes.
+        self._samples.append(seen.samples.clone())
+        self._sizes.append(seen.size.clone())
 
     def share(self, samples: int, *, smallest: float) -> NDArray[np.float64]:
         """1 - (best at the end) / (best before the last fifth), of each sample; nan where nothing was seen or found.

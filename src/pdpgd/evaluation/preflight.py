@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from pdpgd.classifier import Classifier, Model
 from pdpgd.criteria import Criterion
+from pdpgd.errors import InvalidInputError
 from pdpgd.evaluation.referee import ROUNDINGS
 from pdpgd.tensors import flat
 
@@ -23,6 +24,7 @@ def preflight(model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int, 
     """Numbers on a few samples; `reliability` says what they mean."""
     look = _Look(model, inputs, labels, batch_size)
     logits = look.logits(inputs)
+    check_labels(labels, logits.shape[1])
     rounding = ROUNDINGS * torch.finfo(logits.dtype).eps * logits.abs().amax().clamp(min=1e-30)
     again = [look.logits(inputs) for _ in range(REPETITIONS - 1)]
     alone = torch.cat([look.logits(inputs[row : row + 1]) for row in range(len(inputs))])
@@ -31,16 +33,23 @@ def preflight(model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int, 
     finite = flat(gradient).isfinite().all(1)
     return {
         "samples": len(inputs),
+        "classes": logits.shape[1],
         "modules_in_train_mode": _in_train_mode(model),
         "repeated": float(max((other - logits).abs().amax() for other in again) / rounding),
         "alone": float((alone - logits).abs().amax() / rounding),
-        "probabilities": bool((logits >= 0).all()) and bool(((logits.sum(1) - 1).abs() < 1e-3).all()),
+        "probabilities": float(((logits >= 0).all(1) & ((logits.sum(1) - 1).abs() < 1e-3)).double().mean()),
         "no_gradient": float((finite & (flat(gradient) == 0).all(1)).double().mean()),
         "broken_gradient": float((~finite).double().mean()),
         "shaken": float((shaken.argmax(1) != logits.argmax(1)).double().mean()),
-        "forwards": look.forwards,
-        "backwards": len(inputs),
+        "forwards": {"attacks": 0, "checks": look.forwards},
+        "backwards": {"attacks": 0, "checks": len(inputs)},
     }
+
+
+def check_labels(labels: Tensor, classes: int) -> None:
+    """Every label is a class the model has."""
+    if int(labels.max()) >= classes:
+        raise InvalidInputError(f"labels: expected 0 to {classes - 1}, the model's classes, got {int(labels.max())}")
 
 
 class _Look:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import pickle
+import socket
+import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
 from pdpgd.classifier import Model
-from pdpgd.errors import EngineError
-from pdpgd.evaluation.engines import Result, attempted, completed
+from pdpgd.errors import EngineError, InvalidInputError
+from pdpgd.evaluation.engines import Failure, Result, attempted, completed, loaded
 from pdpgd.evaluation.jobs import Job
 from pdpgd.evaluation.subject import Subject
 from pdpgd.extras import need
 
 # Ray does a task again when its worker or its machine is lost.
 RETRIES = 5
+# Seconds to wait for a cluster's port to answer. Ray itself waits for minutes, and ends the process then.
+PATIENCE = 10.0
 
 
 class RayEngine:
@@ -27,6 +32,7 @@ class RayEngine:
         self._begun = not self._ray.is_initialized()
         try:
             if address is not None:
+                _knock(address)
                 self._ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
             elif self._begun:
                 self._ray.init(
@@ -36,10 +42,16 @@ class RayEngine:
                     logging_level="ERROR",
                     configure_logging=False,
                 )
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise EngineError(f"ray: expected a cluster at {address or 'this machine'}, got none ({error})") from error
         self._workers = workers
-        self._subject = self._ray.put(subject)
+        # The workers of a cluster outlive a run: the next one's model may differ by its code alone.
+        self._run = uuid.uuid4().hex
+        try:
+            self._subject = self._ray.put(subject)
+        except UNSENDABLE as error:
+            self.__exit__(None, None, None)
+            raise _unsendable("model", error) from error
         self._task = self._ray.remote(num_cpus=threads, num_gpus=1 if on_gpu else 0, max_retries=RETRIES)(_in_worker)
         self._device = device
 
@@ -55,6 +67,11 @@ class RayEngine:
     def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]:
         try:
             yield from completed(self._submit, jobs, at_once=2 * self._workers)
+        except self._ray.exceptions.RayTaskError as error:
+            raise EngineError(
+                f"ray: a worker could not take its job ({_first_line(error.cause)}); it must be able to import all "
+                "that the model and the attack are made of"
+            ) from error
         except self._ray.exceptions.RayError as error:
             raise EngineError(
                 f"ray: a job was lost {RETRIES + 1} times ({type(error).__name__}: {error}); nothing that was done is "
@@ -62,17 +79,40 @@ class RayEngine:
             ) from error
 
     def _submit(self, job: Job) -> Future[Result]:
-        future: Future[Result] = self._task.remote(job, self._subject, self._device).future()
+        try:
+            task = self._task.remote(job, self._subject, self._device, self._run)
+        except UNSENDABLE as error:
+            raise _unsendable("attack", error) from error
+        future: Future[Result] = task.future()
         return future
 
 
-_models: dict[tuple[str, str], Model] = {}
+# What pickling raises.
+UNSENDABLE = (pickle.PicklingError, AttributeError, TypeError)
 
 
-def _in_worker(job: Job, subject: Subject, device: str) -> Result:
-    """A worker process serves many tasks: the model is loaded once."""
-    key = (job.spec.digest(), device)
-    if key not in _models:
+def _unsendable(what: str, error: Exception) -> InvalidInputError:
+    return InvalidInputError(f"{what}: expected one that can be sent to other processes, got {_first_line(error)}")
+
+
+def _first_line(error: BaseException) -> str:
+    """Ray puts whole tracebacks in its messages."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _knock(address: str) -> None:
+    """Raise OSError if nobody answers at "host:port" or "ray://host:port"; "auto" and the like are Ray's to resolve."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+
+
+_models: dict[str, Model | Failure] = {}
+
+
+def _in_worker(job: Job, subject: Subject, device: str, run: str) -> Result:
+    """A worker process serves many tasks of a run: the model is loaded once."""
+    if run not in _models:
         _models.clear()
-        _models[key] = subject.load(device)
-    return attempted(job, _models[key])
+        _models[run] = loaded(subject, device)
+    return attempted(job, _models[run])

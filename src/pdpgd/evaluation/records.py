@@ -93,12 +93,16 @@ def from_parquet(content: bytes) -> Columns:
         raise ValueError(f"does not read as Parquet ({error})") from error
     if tuple(table.column_names) != NAMES:
         raise ValueError(f"expected the columns {', '.join(NAMES)}, got {', '.join(table.column_names)}")
+    for column, found in zip(COLUMNS, table.schema.types, strict=True):
+        if found != _arrow_type(arrow, column):
+            raise ValueError(f"{column.name}: expected a column of {_arrow_type(arrow, column)}, got {found}")
     return typed({name: table.column(name).to_numpy() for name in NAMES})
 
 
 def to_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **dict(arrays))
+    buffer, named = io.BytesIO(), dict[str, Any](arrays)
+    # Not allow_pickle=False: numpy up to 2.1 takes that for one more array. `from_npz` loads no pickle.
+    np.savez_compressed(buffer, **named)
     return buffer.getvalue()
 
 

@@ -62,10 +62,11 @@ class Referee:
         candidates = claimed & finite & inside
         together, rounding, prediction = self._margins(points, candidates.nonzero().flatten())
         crossed = candidates & (together < rounding)
-        lone, _, _ = self._margins(points, crossed.nonzero().flatten(), batch_size=1)
+        lone, _, lone_prediction = self._margins(points, crossed.nonzero().flatten(), batch_size=1)
 
         # One pass must say adversarial; the other may disagree by no more than rounding explains.
         larger, smaller = torch.maximum(together, lone), torch.minimum(together, lone)
+        prediction = torch.where(lone < together, lone_prediction, prediction)
         adversarial = candidates & (smaller < 0)
         valid = adversarial & (larger < rounding)
         fragile = valid & (larger > -(rounding + (lone - together).abs()))

@@ -18,6 +18,7 @@ from pdpgd.evaluation.records import Columns
 
 # Shares of the samples (or of the distance) above which a sign is one.
 BOUNDS = {
+    "probabilities": 0.5,
     "zero gradients": 0.05,
     "unstable": 0.05,
     "still moving": 0.05,
@@ -84,9 +85,9 @@ def before(look: Mapping[str, Any]) -> tuple[Check, ...]:
         ),
         _at_most(
             "probabilities",
-            float(look["probabilities"]),
-            0,
-            "the outputs are probabilities, not logits" if look["probabilities"] else "the outputs are logits",
+            look["probabilities"],
+            BOUNDS["probabilities"],
+            f"the outputs are probabilities, not logits, for {{value:.1%}} of {count} samples",
         ),
         _at_most(
             "zero gradients",
@@ -130,7 +131,7 @@ def after(columns: Columns, second: Columns | None, facts: Iterable[Mapping[str,
         ),
         _worst(
             "dominated",
-            {norm: _mean(_dominated(part, norms)) for norm, part in attacked.items()} if len(norms) > 1 else {},
+            {norm: _mean(_dominated(part, norm, norms)) for norm, part in attacked.items()} if len(norms) > 1 else {},
             "for {value:.1%} of the samples another norm's attack found a smaller {norm} distance",
             "only one norm was attacked",
         ),
@@ -181,8 +182,8 @@ def _by_attacks(part: Columns) -> NDArray[Any]:
     return distance
 
 
-def _dominated(part: Columns, norms: list[str]) -> NDArray[Any]:
-    by_another = np.isin(part["source"], [norm for norm in norms if norm != part["norm"][0]])
+def _dominated(part: Columns, norm: str, norms: list[str]) -> NDArray[Any]:
+    by_another = np.isin(part["source"], [other for other in norms if other != norm])
     dominated: NDArray[Any] = by_another & (part["distance"] < (1 - CLEARLY) * part["own_distance"])
     return dominated
 
@@ -198,7 +199,11 @@ def _gain(part: Columns, second: Columns, norm: str) -> float:
     mine = _where(part, np.isin(part["sample"], other["sample"]))
     first, again = _by_attacks(mine), _by_attacks(other)
     use = (mine["status"] != records.INITIALLY_WRONG) & np.isfinite(first) & np.isfinite(again)
-    return 1 - float(np.minimum(first, again)[use].mean() / first[use].mean()) if use.any() else np.nan
+    if not use.any():
+        return np.nan
+    # A model that answers by chance may be fooled by the input itself: there is nothing below 0.
+    before = float(first[use].mean())
+    return 1 - float(np.minimum(first, again)[use].mean()) / before if before > 0 else 0.0
 
 
 def _where(columns: Columns, rows: NDArray[Any]) -> Columns:

@@ -33,6 +33,8 @@ class Evaluation:
     reliability: Reliability
     facts: tuple[Mapping[str, Any], ...]
     """Timings and counts of each chunk."""
+    checks: tuple[Mapping[str, Any], ...]
+    """The same of what was done for the reliability report alone."""
     folder: Path | None
     """Where the results lie; None if they were not to be kept."""
     notes: tuple[str, ...]
@@ -113,7 +115,7 @@ class Evaluation:
             "norms": {norm: self._norm_as_json(norm) for norm in self.norms},
             "forwards": self._passes("forwards"),
             "backwards": self._passes("backwards"),
-            "seconds": sum(fact["seconds"] for fact in self.facts),
+            "seconds": sum(fact["seconds"] for fact in (*self.facts, *self.checks)),
             "reliability": {
                 "verdict": "trusted" if self.reliability.trusted else "look at these",
                 "alarms": [check.name for check in self.reliability.alarms],
@@ -162,7 +164,10 @@ class Evaluation:
         }
 
     def _passes(self, name: str) -> dict[str, int]:
-        return {who: sum(fact[name][who] for fact in self.facts) for who in ("attacks", "checks")}
+        """Of the attacks whose points count, and of everything else: the referee, the cheap attacks, the checks."""
+        attacks = sum(fact[name]["attacks"] for fact in self.facts)
+        every = sum(sum(fact[name].values()) for fact in (*self.facts, *self.checks))
+        return {"attacks": attacks, "checks": every - attacks}
 
     def _check_norm(self, norm: str) -> None:
         if norm not in self.norms:

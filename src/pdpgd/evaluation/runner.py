@@ -15,8 +15,9 @@ from pdpgd.classifier import Model
 from pdpgd.errors import InvalidInputError, ModelError, StorageError, UnfinishedError
 from pdpgd.evaluation import provenance, records, reliability
 from pdpgd.evaluation.contestants import Contestant
-from pdpgd.evaluation.engines import Failure, engine_of
+from pdpgd.evaluation.engines import Failure, check_engine, engine_of
 from pdpgd.evaluation.jobs import Job, Kind
+from pdpgd.evaluation.preflight import check_labels
 from pdpgd.evaluation.reliability import Check, Reliability
 from pdpgd.evaluation.result import Evaluation
 from pdpgd.evaluation.spec import Spec
@@ -89,23 +90,26 @@ def evaluate(
     samples = samples_of(data, limit=limit, root=data_dir)
     contestant = _contestant(attack, budget)
     store: Store = MemoryStore() if out is None else DiskStore(Path(out).expanduser())
+    check_engine(engine, workers, address)
+    there = store.spec()
+    spec = Spec(
+        model=subject.identity(),
+        data=identity_of(samples),
+        norms=tuple([norms] if isinstance(norms, str) else norms),
+        attack=contestant.name,
+        budget=contestant.budget,
+        seed=seed,
+        chunk_size=chunk_size,
+        batch_size=batch_size,
+        threads=_threads(workers, there) if threads is None else threads,
+        device=device or (there.device if there else _device(subject)),
+        made_with=provenance.made_with(),
+    )
+    contestant.check(spec.norms, batch_size)
+    if engine == "local":
+        _check_device(spec.device)
+        _check_travel(subject, contestant, workers)
     with store.alone() if isinstance(store, DiskStore) else nullcontext():
-        there = store.spec()
-        spec = Spec(
-            model=subject.identity(),
-            data=identity_of(samples),
-            norms=tuple([norms] if isinstance(norms, str) else norms),
-            attack=contestant.name,
-            budget=contestant.budget,
-            seed=seed,
-            chunk_size=chunk_size,
-            batch_size=batch_size,
-            threads=threads or (there.threads if there else max(1, torch.get_num_threads() // workers)),
-            device=device or (there.device if there else _device(subject)),
-            made_with=provenance.made_with(),
-        )
-        contestant.check(spec.norms, batch_size)
-        _check_travel(subject, contestant, engine, workers)
         store.open(spec)
         run = _Run(spec, contestant, samples, store, watcher)
         if run.pending():
@@ -160,18 +164,21 @@ class _Run:
         """The look at the model first, then everything else, in whatever order it gets done."""
         chunks = [name for name in self._jobs if name not in (PREFLIGHT, SECOND_START)]
         self.watcher.begun(len(self.samples), sum(len(self._jobs[name]) for name in chunks if name in self._done))
-        failures: dict[str, str] = {}
+        failures: dict[str, Failure] = {}
         try:
-            for batch in ([PREFLIGHT], chunks, [SECOND_START]):
+            for batch in ([PREFLIGHT], [*chunks, SECOND_START]):
                 for name, result in results(self._made(name for name in batch if name not in self._done)):
                     if isinstance(result, Failure):
-                        failures[name] = result.message
+                        failures[name] = result
                     else:
                         self._keep(name, result)
                 if PREFLIGHT in failures:
-                    raise ModelError(failures[PREFLIGHT])
+                    failed = failures[PREFLIGHT]
+                    raise (InvalidInputError if failed.wrong_call else ModelError)(failed.message)
                 if batch == [PREFLIGHT]:
-                    self.watcher.looked(reliability.before(self.store.outcome(PREFLIGHT).facts))
+                    look = self.store.outcome(PREFLIGHT).facts
+                    check_labels(self.samples.labels, look["classes"])
+                    self.watcher.looked(reliability.before(look))
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"stopped; {self._kept()}: start the same command again to go on") from None
         if failures:
@@ -220,10 +227,10 @@ class _Run:
         where = f" in {self.store.folder}" if isinstance(self.store, DiskStore) else ""
         return f"{done} of {len(chunks)} chunks are kept{where}"
 
-    def _told_of(self, failures: dict[str, str]) -> str:
+    def _told_of(self, failures: dict[str, Failure]) -> str:
         lines = "".join(
-            f"\n  {name} (samples {self._jobs[name][0]} to {self._jobs[name][-1]}): {message}"
-            for name, message in list(failures.items())[:5]
+            f"\n  {name} (samples {self._jobs[name][0]} to {self._jobs[name][-1]}): {failure.message}"
+            for name, failure in list(failures.items())[:5]
         )
         return f"{len(failures)} jobs failed:{lines}\n{self._kept()}; start the same command again to try the others"
 
@@ -251,6 +258,7 @@ def _assembled(spec: Spec, store: Store, count: int) -> Evaluation:
         columns=columns,
         reliability=Reliability(checks),
         facts=facts,
+        checks=(look.facts, second.facts),
         folder=folder,
         notes=tuple(store.notes),
         store=store,
@@ -269,13 +277,24 @@ def _contestant(attack: Attack, budget: int | None) -> Contestant:
     return Contestant(getattr(function, "__qualname__", type(attack).__qualname__), None, attack)
 
 
+def _threads(workers: int, there: Spec | None) -> int:
+    return max(1, torch.get_num_threads() // workers) if there is None else there.threads
+
+
 def _device(subject: Subject) -> str:
     return subject.device() or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _check_travel(subject: Subject, contestant: Contestant, engine: str, workers: int) -> None:
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InvalidInputError(f"device: expected one that torch has here, got {device!r} ({error})") from error
+
+
+def _check_travel(subject: Subject, contestant: Contestant, workers: int) -> None:
     """What is sent to other processes must survive it."""
-    if engine != "local" or workers == 1:
+    if workers == 1:
         return
     for what, thing in (("model", subject), ("attack", contestant)):
         if isinstance(subject, LiveModel) or what == "attack":

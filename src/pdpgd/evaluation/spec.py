@@ -71,9 +71,9 @@ def differences(there: Spec, asked: Spec) -> list[str]:
     """What another spec would have to change, a line each."""
     old, new = _flat(there.as_json()), _flat(asked.as_json())
     return [
-        f"{name}: {_short(old.get(name))} there, {_short(new.get(name))} asked"
+        f"{name}: {_short(old.get(name, 'nothing'))} there, {_short(new.get(name, 'nothing'))} asked"
         for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
+        if name not in old or name not in new or old[name] != new[name]
     ][:DIFFERENCES_SHOWN]
 
 

@@ -176,6 +176,8 @@ class DiskStore:
             yield
             return
         try:
+            if not (self.folder / "spec.json").exists():
+                self._refuse_strangers()  # before a lock is left among their things
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = (self.folder / ".lock").open("w")
         except OSError as error:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import platform
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from pdpgd.classifier import Model
@@ -20,19 +22,22 @@ from pdpgd.evaluation.trial import Trial
 def carry_out(job: Job, model: Model, *, progress: Progress | None = None) -> Outcome:
     """Do the job; where the memory does not suffice, with half the batch."""
     spec, batch_size = job.spec, min(job.spec.batch_size, len(job.inputs))
-    job = replace(job, inputs=job.inputs.to(spec.device), labels=job.labels.to(spec.device))
+    # Cloned: a tensor made under torch.inference_mode() takes no gradient.
+    with torch.inference_mode(False):
+        job = replace(job, inputs=job.inputs.to(spec.device).clone(), labels=job.labels.to(spec.device).clone())
     begin = time.perf_counter()
     while True:
         try:
-            with _settled(spec):
+            with _settled(spec), _seeded(job):
                 outcome = _attempt(job, model, batch_size, progress)
             break
         except Exception as error:
             if batch_size == 1 or not _out_of_memory(error):
                 raise
-            batch_size //= 2
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+        # Out here, where the error no longer holds on to what filled the memory.
+        batch_size //= 2
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
     facts = {
         **outcome.facts,
         "seconds": time.perf_counter() - begin,
@@ -55,14 +60,35 @@ def _attempt(job: Job, model: Model, batch_size: int, progress: Progress | None)
 
 @contextmanager
 def _settled(spec: Spec) -> Iterator[None]:
-    """Everything that the order of a sum depends on, set as the spec says, and put back."""
+    """Everything that the order of a sum depends on, set as the spec says, and put back; gradients are had."""
     threads = torch.get_num_threads()
     torch.set_num_threads(spec.threads)
     try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        with (
+            torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
+            torch.autocast(torch.device(spec.device).type, enabled=False),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
             yield
     finally:
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def _seeded(job: Job) -> Iterator[None]:
+    """Chance that does not come from our own seeds, of a model or of another's attack, belongs to the job too."""
+    (seed,) = np.random.SeedSequence([job.spec.seed, int(job.indices[0]), len(job.kind)]).generate_state(1)
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng():
+            torch.manual_seed(int(seed))
+            np.random.seed(seed)
+            random.seed(int(seed))
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
 def _out_of_memory(error: BaseException | None) -> bool:

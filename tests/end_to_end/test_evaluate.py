@@ -1,0 +1,125 @@
+"""The commands evaluate, export and demo as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["mnist-plain", "mnist-1000", "--limit", "12", "--budget", "40", "--chunk-size", "6", "--threads", "1"]
+
+
+def run(*arguments: str, at: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pdpgd", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=at)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a small run in two norms lies, in the folder `run`."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    done = run("evaluate", *SMALL, "--norm", "linf", "--norm", "l2", "--out", "run", at=folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "stdout").write_text(done.stdout)
+    (folder / "stderr").write_text(done.stderr)
+    return folder
+
+
+def test_the_command_ends_with_table_curves_report_and_place(place: Path) -> None:
+    said = (place / "stdout").read_text()
+    assert "mnist-plain on 12 samples of mnist-1000: 100.0% right. Attack pdpgd, 40 gradients a sample and norm" in said
+    for part in (
+        "at 8 bits",
+        "linf: robust accuracy",
+        "l2: robust accuracy",
+        "Reliability: ",
+        "still moving: the last",
+    ):
+        assert part in said
+    assert said.rstrip().endswith("Results: run")
+    assert max(map(len, said.splitlines()[:40])) <= 120
+    assert (place / "stderr").read_text() == "", "no bar where there is no terminal"
+
+
+def test_the_same_command_again_starts_no_work_and_says_the_same_as_json(place: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (place / "run").rglob("*") if path.name != ".lock"}
+    again = ["evaluate", *SMALL, "--norm", "linf", "--norm", "l2", "--out", "run"]
+    radii = ["--radius", "linf:0.1", "--radius", "l2:1", "--radius", "l2:1/2"]
+    done = run(*again, "--json", *radii, "--require", "linf@0.01>=0.5", at=place)
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(done.stdout)
+    assert numbers["samples"] == 12
+    assert [entry["radius"] for entry in numbers["robust_accuracy"]] == [0.1, 1.0, 0.5]
+    assert numbers["union_robust_accuracy"] <= min(entry["share"] for entry in numbers["robust_accuracy"])
+    assert numbers["requirements"] == [{"text": "linf@0.01>=0.5", "found": 1.0, "met": True}]
+    assert before == {path: path.stat().st_mtime_ns for path in (place / "run").rglob("*") if path.name != ".lock"}
+
+
+def test_a_requirement_that_is_not_met_has_an_exit_code_of_its_own(place: Path) -> None:
+    again = ["evaluate", *SMALL, "--norm", "linf", "--norm", "l2", "--out", "run"]
+    done = run(*again, "--require", "linf@1>=0.5", "--require", "clean>=0.5", at=place)
+    assert done.returncode == 3
+    assert "required linf@1>=0.5: NOT MET (0)" in done.stdout
+    assert "required clean>=0.5: met (1)" in done.stdout
+
+
+def test_another_question_in_the_same_place_is_refused_with_the_difference(place: Path) -> None:
+    done = run("evaluate", *SMALL, "--norm", "l2", "--seed", "7", "--out", "run", at=place)
+    assert done.returncode == 2
+    assert "norms: linf, l2 there, l2 asked" in done.stderr
+    assert "seed: 0 there, 7 asked" in done.stderr
+
+
+def test_a_directory_that_cannot_be_written_has_the_exit_code_of_unfinished_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run("evaluate", *SMALL, "--norm", "l2", "--out", "file/run", at=tmp_path)
+    assert done.returncode == 4
+    assert "expected a directory to write the results to" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--norm", "l3"], "unknown norm: expected one of"),
+        (["--require", "linf@0.1"], "require: expected NORM@RADIUS>=SHARE"),
+        (["--norm", "l2", "--require", "linf@0.1>=0.5"], "require: expected one of the run's norms, l2"),
+        (["--radius", "linf"], "--radius: expected NORM:RADIUS"),
+        (["--attack", "pdgpd"], "unknown attack"),
+        (["--engine", "slurm"], "unknown engine: expected one of local, ray"),
+        (["--workers", "0"], "workers: expected an integer >= 1, got 0"),
+        (["--budget", "0"], "budget: expected an integer >= 1, got 0"),
+        (["--chunk-size", "0"], "chunk_size: expected an integer of at least 1, got 0"),
+        (["--device", "quantum"], "device: expected one that torch has here"),
+    ],
+)
+def test_a_wrong_option_is_answered_in_one_line_and_leaves_nothing_behind(
+    arguments: list[str], said: str, tmp_path: Path
+) -> None:
+    done = run("evaluate", *SMALL, *arguments, at=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.startswith("pdpgd: ")
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_exported_pictures_are_still_adversarial_for_a_script_that_only_reads_them(place: Path) -> None:
+    done = run("export", "run", "--out", "pictures", at=place)
+    assert done.returncode == 0, done.stderr
+    assert "24 PNG files" in done.stdout
+    script = [sys.executable, str(ROOT / "scripts/check_exported.py"), "pictures", "mnist-plain"]
+    read = subprocess.run(script, capture_output=True, text=True, timeout=300, cwd=place)
+    assert read.returncode == 0, read.stderr
+    assert read.stdout == "24 of 24 PNG files are still adversarial\n"
+
+
+def test_an_unfinished_run_is_not_exported(tmp_path: Path) -> None:
+    done = run("export", "nowhere", "--out", "pictures", at=tmp_path)
+    assert done.returncode == 4
+    assert "expected the directory of a run" in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,317 @@
+"""What comes of a job depends on the job alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pdpgd.errors import AttackError, ModelError
+from pdpgd.evaluation.contestants import Contestant
+from pdpgd.evaluation.jobs import Job, Kind, Outcome
+from pdpgd.evaluation.records import NAMES
+from pdpgd.evaluation.spec import Spec
+from pdpgd.evaluation.work import carry_out
+from support.models import Counting, TinyConv
+
+NORMS = ("linf", "l2", "l1", "l0")
+SPEC = Spec(
+    model={},
+    data={},
+    norms=NORMS,
+    attack="pdpgd",
+    budget=6,
+    seed=3,
+    chunk_size=10,
+    batch_size=8,
+    threads=1,
+    device="cpu",
+    made_with={},
+)
+Make = Callable[..., Job]
+
+
+class Narrow(nn.Module):
+    """Has memory for three rows."""
+
+    def __init__(self, model: nn.Module, error: Callable[[str], Exception] = torch.OutOfMemoryError) -> None:
+        super().__init__()
+        self.model, self.error = model, error
+        self.widest = 0
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) > 3:
+            # Only by these words can one tell the error of torch's own allocator from others.
+            raise self.error("can't allocate memory" if self.error is RuntimeError else "no room")
+        self.widest = max(self.widest, len(x))
+        answer: Tensor = self.model(x)
+        return answer
+
+
+@pytest.fixture
+def job(images: Tensor, labels: Tensor) -> Make:
+    def make(kind: Kind = "chunk", attack: Contestant | None = None, rows: Any = slice(None), **settings: Any) -> Job:
+        contestant = Contestant("pdpgd", 6) if attack is None else attack
+        return Job(
+            "chunk-00000",
+            kind,
+            replace(SPEC, **settings),
+            contestant,
+            images[rows],
+            labels[rows],
+            torch.arange(20, 20 + len(images))[rows],
+        )
+
+    return make
+
+
+def same(first: Outcome, second: Outcome) -> bool:
+    """To the last bit."""
+    assert first.columns is not None
+    assert second.columns is not None
+    return (
+        list(first.columns) == list(second.columns)
+        and all(
+            np.array_equal(values, second.columns[name])
+            if values.dtype == object
+            else values.tobytes() == second.columns[name].tobytes()
+            for name, values in first.columns.items()
+        )
+        and list(first.examples) == list(second.examples)
+        and all(array.tobytes() == second.examples[name].tobytes() for name, array in first.examples.items())
+    )
+
+
+def complete(outcome: Outcome, samples: int, norms: tuple[str, ...] = NORMS) -> bool:
+    assert outcome.columns is not None
+    shapes = {name: array.shape for name, array in outcome.examples.items()}
+    pictures = {name: (samples, 3, 6, 6) for norm in norms for name in (norm, f"{norm}_8bit")}
+    return (
+        tuple(outcome.columns) == NAMES
+        and all(len(values) == samples * len(norms) for values in outcome.columns.values())
+        and shapes == {"sample": (samples,), **pictures}
+    )
+
+
+def test_a_chunk_comes_whole(model: TinyConv, job: Make) -> None:
+    outcome = carry_out(job(), model)
+    assert complete(outcome, 10)
+    assert outcome.columns is not None
+    assert outcome.columns["sample"].tolist() == list(range(20, 30)) * 4
+    assert outcome.columns["norm"].tolist() == [norm for norm in NORMS for _ in range(10)]
+    assert outcome.facts["halved"] is False
+    assert outcome.facts["batch_size"] == 8
+    assert set(outcome.facts["seconds_of"]) == {*NORMS, "cheap", "8 bit"}
+
+
+def test_the_same_job_twice_gives_the_same_bits(model: TinyConv, job: Make) -> None:
+    assert same(carry_out(job(), model), carry_out(job(), model))
+
+
+def test_another_seed_gives_others(model: TinyConv, job: Make) -> None:
+    assert not same(carry_out(job(), model), carry_out(job(seed=4), model))
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    with torch.random.fork_rng():
+        torch.manual_seed(99)
+        yield
+
+
+@contextmanager
+def more_threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(threads)
+
+
+@contextmanager
+def half_precision() -> Iterator[None]:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        yield
+
+
+@pytest.mark.parametrize(
+    "around",
+    [seeded, torch.no_grad, torch.inference_mode, more_threads, half_precision],
+    ids=lambda around: around.__name__,
+)
+def test_what_goes_on_around_a_job_changes_no_bit(
+    model: TinyConv, job: Make, around: Callable[[], AbstractContextManager[None]]
+) -> None:
+    plain = carry_out(job(), model)
+    random = torch.get_rng_state()
+    with around():
+        within = carry_out(job(), model)
+    assert same(plain, within)
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_samples_made_under_inference_mode_are_attacked_as_any_others(model: TinyConv, job: Make) -> None:
+    plain = job()
+    with torch.inference_mode():
+        made = replace(plain, inputs=plain.inputs.clone(), labels=plain.labels.clone(), indices=plain.indices.clone())
+    assert same(carry_out(plain, model), carry_out(made, model))
+    look = carry_out(replace(made, kind="preflight"), model)
+    assert look.facts["no_gradient"] == 0.0
+
+
+def test_a_job_does_not_write_to_its_samples(model: TinyConv, job: Make, images: Tensor) -> None:
+    given, before = job(), images.clone()
+    carry_out(given, model)
+    assert torch.equal(given.inputs, before)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_job_runs_with_its_threads_and_puts_back_the_others(model: TinyConv, job: Make, fails: bool) -> None:
+    seen: set[int] = set()
+
+    def attack(model: nn.Module, inputs: Tensor, labels: Tensor, *, norm: str) -> Any:
+        seen.add(torch.get_num_threads())
+        assert torch.is_grad_enabled()
+        if fails:
+            raise ArithmeticError("no")
+        return SimpleNamespace(adversarials=inputs, found=torch.zeros(len(inputs), dtype=torch.bool))
+
+    outside = torch.get_num_threads()
+    with pytest.raises(AttackError, match="ArithmeticError: no") if fails else nullcontext():
+        carry_out(job(attack=Contestant("mine", None, attack), threads=2), model)
+    assert seen == {2}
+    assert torch.get_num_threads() == outside
+
+
+@pytest.mark.parametrize("kind", ["chunk", "second start", "preflight"])
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError, RuntimeError], ids=lambda error: error.__name__)
+def test_where_memory_is_short_the_batch_is_halved(
+    model: TinyConv, job: Make, kind: Kind, error: Callable[[str], Exception]
+) -> None:
+    narrow = Narrow(model, error)
+    outcome = carry_out(job(kind, norms=("l2",)), narrow)
+    assert outcome.facts["halved"] is True
+    assert outcome.facts["batch_size"] == narrow.widest == 2
+    if kind == "chunk":
+        assert complete(outcome, 10, ("l2",))
+        assert same(outcome, carry_out(job(norms=("l2",), batch_size=2), model))
+
+
+def test_the_memory_an_attack_of_the_users_own_lacks_is_not_hidden(model: TinyConv, job: Make) -> None:
+    tried: list[int] = []
+
+    def attack(model: nn.Module, inputs: Tensor, labels: Tensor, *, norm: str) -> Any:
+        tried.append(len(inputs))
+        raise torch.OutOfMemoryError("no room")
+
+    with pytest.raises(AttackError, match="OutOfMemoryError: no room"):
+        carry_out(job(attack=Contestant("mine", None, attack)), model)
+    # In batches of 8, 4, 2 and 1.
+    assert len(tried) == 4
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyError, ModelError])
+def test_another_error_is_not_swallowed(model: TinyConv, job: Make, error: type[Exception]) -> None:
+    tried: list[int] = []
+
+    def broken(x: Tensor) -> Tensor:
+        tried.append(len(x))
+        raise error("the model is broken")
+
+    with pytest.raises(ModelError, match="the model is broken"):
+        carry_out(job(), broken)
+    assert tried == [8]
+
+
+def test_no_batch_is_larger_than_asked(model: TinyConv, job: Make) -> None:
+    counting = Counting(model)
+    carry_out(job(batch_size=3), counting)
+    assert max(counting.forwards) == 3
+
+
+def test_the_passes_of_the_attacks_and_of_the_checks_are_all_the_model_saw(model: TinyConv, job: Make) -> None:
+    counting = Counting(model)
+    facts = carry_out(job(), counting).facts
+    assert sum(facts["forwards"].values()) == sum(counting.forwards)
+    assert sum(facts["backwards"].values()) == sum(counting.backwards)
+
+
+def test_a_chunk_in_which_every_sample_is_wrong_has_nothing_to_attack(
+    model: TinyConv, job: Make, images: Tensor
+) -> None:
+    with torch.no_grad():
+        prediction = model(images).argmax(1)
+    given = replace(job(), labels=(prediction + 1) % 5)
+    outcome = carry_out(given, model)
+    assert complete(outcome, 10)
+    assert outcome.columns is not None
+    assert set(outcome.columns["status"]) == {"initially wrong"}
+    assert (outcome.columns["distance"] == 0).all()
+    assert (outcome.columns["distance_8bit"] == 0).all()
+    assert outcome.columns["prediction"].tolist() == prediction.tolist() * 4
+    assert outcome.facts["forwards"]["attacks"] == 0
+    assert np.array_equal(outcome.examples["l2"], images.numpy())
+
+
+@pytest.mark.parametrize("row", [0, 3])
+def test_a_chunk_of_one_sample_is_a_chunk(model: TinyConv, job: Make, row: int) -> None:
+    outcome = carry_out(job(rows=slice(row, row + 1)), model)
+    assert complete(outcome, 1)
+    assert outcome.columns is not None
+    assert set(outcome.columns["status"]) == {"initially wrong" if row == 3 else "fooled"}
+    assert outcome.facts["batch_size"] == 1
+    assert outcome.facts["halved"] is False
+
+
+def test_progress_goes_from_nothing_to_all(model: TinyConv, job: Make) -> None:
+    shares: list[float] = []
+    carry_out(job(), model, progress=shares.append)
+    assert shares == sorted(shares)
+    assert shares[0] > 0
+    assert shares[-1] == 1.0
+
+
+def test_the_second_start_is_the_attacks_again_with_another_seed(model: TinyConv, job: Make) -> None:
+    seeds: list[int] = []
+
+    def attack(model: nn.Module, inputs: Tensor, labels: Tensor, *, norm: str, seed: int) -> Any:
+        seeds.append(seed)
+        return SimpleNamespace(adversarials=1 - inputs, found=torch.ones(len(inputs), dtype=torch.bool))
+
+    contestant = Contestant("mine", None, attack)
+    outcome = carry_out(job("second start", contestant), model)
+    assert seeds == [4] * 4
+    assert outcome.examples == {}
+    assert outcome.columns is not None
+    assert np.isinf(outcome.columns["cheap_distance"]).all()
+    assert set(outcome.columns["source"]) <= {"", *NORMS}
+
+
+def test_the_model_is_left_as_it_was(model: TinyConv, job: Make) -> None:
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    carry_out(job(), model)
+    assert not model.training
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_chance_of_a_model_or_an_attack_belongs_to_the_job(model: TinyConv, job: Make) -> None:
+    """An attack that draws from the global generators of torch, numpy and Python gives the same bits each time."""
+
+    def by_chance(model: object, inputs: Tensor, labels: Tensor, *, norm: str) -> SimpleNamespace:
+        draws = torch.rand_like(inputs) * float(np.random.rand()) * random.random()
+        return SimpleNamespace(adversarials=draws, found=torch.ones_like(labels, dtype=torch.bool))
+
+    work = job(attack=Contestant("chance", None, by_chance))
+    before = torch.get_rng_state()
+    assert same(carry_out(work, model), carry_out(work, model))
+    assert torch.equal(before, torch.get_rng_state())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from pdpgd.attacks.config import Config, PDGDConfig
+from pdpgd.attacks.config import Config, PDGDConfig, PDPGDConfig
 from pdpgd.attacks.contract import Attack
 from pdpgd.attacks.pdgd import pdgd
 from pdpgd.attacks.pdpgd import pdpgd
@@ -20,6 +20,8 @@ from pdpgd.presets import PAPER_NORMS, paper_config
 
 # The authors' length of a start, and of the fine-tuning.
 PAPER_STEPS = 500
+# Steps of the search from which on the paper's inner loop is the better prox in l1 and l0; see `fitting_prox`.
+LOOP_FROM = 75
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,26 @@ def livelier_finetuning(config: Config) -> Config:
     return replace(config, finetune_primal=0.1, finetune_dual=1.0)
 
 
+def fitting_prox(config: PDPGDConfig, norm: str) -> PDPGDConfig:
+    """The exact prox where the paper's inner loop is worth nothing and costs time: in linf, and in a short search.
+
+    Mean distance with the exact prox over that with the loop, both projecting first, images 600-639 of mnist-1000, seed
+    0, all fooled; mnist-plain / mnist-linf-at / mnist-l2-at:
+
+        budget  linf                l1                  l0
+        100     0.99 / 0.80 / 0.97  0.98 / 0.92 / 0.99  0.70 / 0.44 / 0.99
+        150                         1.00 / 1.11         0.98 / 1.13
+        500     1.00 / 0.99 / 1.00  1.00 / 1.18 / 0.99  1.01 / 1.15 / 1.02
+    """
+    short = config.steps < LOOP_FROM
+    return replace(config, prox="exact") if norm == "linf" or short else config
+
+
 def _papers_choice(norm: str, budget: int, max_batch: int) -> Attack:
     config = within(paper_config("mnist", norm, "plain"), budget, max_batch)
     if isinstance(config, PDGDConfig):
         return partial(pdgd, config=config)
-    return partial(pdpgd, config=config)
+    return partial(pdpgd, config=fitting_prox(config, norm))
 
 
 def _pdgd(norm: str, budget: int, max_batch: int) -> Attack:

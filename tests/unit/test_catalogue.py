@@ -56,7 +56,6 @@ def test_the_papers_choice_is_pdgd_in_l2_and_pdpgd_elsewhere(norm: str, played: 
     attack: Any = prepared("pdpgd", norm, budget=100, max_batch=64)
     assert attack.func.__name__ == played
     if played == "pdpgd":
-        assert attack.keywords["config"].prox == "loop"
         assert attack.keywords["config"].project_first
 
 
@@ -87,6 +86,18 @@ def test_a_short_game_has_a_livelier_fine_tuning_and_else_the_authors_settings(
     config = settings(name, norm, budget)
     assert (config.finetune_primal, config.finetune_dual) == rates
     assert (config.primal_rate, config.dual_rate, config.start_radius, config.penalty) == (1.0, 0.1, 0.5, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("norm", "budget", "prox"),
+    [
+        *(("linf", 100, "exact"), ("linf", 1000, "exact")),
+        *(("l1", 148, "exact"), ("l1", 149, "loop"), ("l1", 1000, "loop")),
+        *(("l0", 148, "exact"), ("l0", 149, "loop"), ("l0", 1000, "loop")),
+    ],
+)
+def test_the_paper_s_inner_loop_is_taken_where_it_is_worth_its_time(norm: str, budget: int, prox: str) -> None:
+    assert settings("pdpgd", norm, budget).prox == prox
 
 
 @pytest.mark.parametrize(("name", "norm", "budget"), SPENT)

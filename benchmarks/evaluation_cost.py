@@ -1,18 +1,24 @@
 """What an evaluation costs beyond the model's own passes: time over bare passes, and peak memory.
 
-Runs `pdpgd evaluate` on a shipped net, start of the program and writing of the results included, and times bare passes
-before and after it. The ratio is given over all passes of the run, and over those of its attacks alone.
+Runs `pdpgd evaluate` on a shipped net, start of the program and writing of the results included, and the same number of
+bare forward and backward passes, half of them before and half after it, by as many processes with as many threads. The
+ratio is given over all passes of the run, and over those of its attacks alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,54 +32,106 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=100)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
 
-    model = load_model(options.model)
-    images, _ = load_data("mnist-1000").batch(torch.arange(options.batch_size))
-    torch.set_num_threads(options.threads)
-    before = bare(model, images)
-    seconds, facts = evaluated(options)
-    after = bare(model, images)
+    # As many as the attacks will make, in batches: what the run counts decides how they are weighed.
+    passes = options.limit * options.budget * 4 // options.batch_size
+    before = bare(options, passes // 2)
+    seconds, memory, facts = evaluated(options)
+    after = bare(options, passes // 2)
     forward, both = ((first + second) / 2 for first, second in zip(before, after, strict=True))
-    print(f"a pass of {len(images)}: forward {1e3 * forward:.1f} ms, forward and backward {1e3 * both:.1f} ms")
-    print(f"  before the run {1e3 * before[1]:.1f} ms, after it {1e3 * after[1]:.1f} ms")
-
-    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    print(f"pdpgd evaluate: {seconds:.1f} s, peak memory {memory:.2f} GiB")
+    print(f"{options.workers} processes with {options.threads} threads, batches of {options.batch_size}")
+    print(f"forward {1e3 * forward:.2f} ms a batch, forward and backward {1e3 * both:.2f} ms", end=" ")
+    print(f"({1e3 * before[1]:.2f} before the run, {1e3 * after[1]:.2f} after it)")
+    print(f"pdpgd evaluate: {seconds:.1f} s, peak memory {memory:.2f} GiB in all its processes")
     for name, who in (("all passes of the run", ("attacks", "checks")), ("passes of the attacks", ("attacks",))):
         forwards, backwards = (sum(facts[kind][each] for each in who) for kind in ("forwards", "backwards"))
-        cost = (backwards * both + (forwards - backwards) * forward) / len(images)
+        cost = (backwards * both + (forwards - backwards) * forward) / options.batch_size
         print(f"{name}: {forwards:,} forward, {backwards:,} backward, bare {cost:.1f} s: ratio {seconds / cost:.3f}")
 
 
-def bare(model: torch.nn.Module, images: torch.Tensor, repeats: int = 60) -> tuple[float, float]:
-    """Seconds of a forward pass, and of a forward and a backward pass."""
-    for _ in range(5):
-        passed(model, images)
-    begin = time.perf_counter()
-    for _ in range(repeats):
-        passed(model, images)
-    both = (time.perf_counter() - begin) / repeats
-    begin = time.perf_counter()
-    with torch.no_grad():
-        for _ in range(repeats):
+def bare(options: argparse.Namespace, passes: int) -> tuple[float, float]:
+    """Seconds of a forward pass, and of a forward and a backward pass, with all processes at work."""
+    share = max(1, passes // options.workers)
+    work = partial(_passes, options.model, options.batch_size, options.threads, share)
+    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
+        times = list(pool.map(work, range(options.workers)))
+    forward, both = (sum(column) / len(column) / options.workers for column in zip(*times, strict=True))
+    return forward, both
+
+
+def _passes(name: str, batch_size: int, threads: int, repeats: int, _: int) -> tuple[float, float]:
+    torch.set_num_threads(threads)
+    model = load_model(name)
+    images, _labels = load_data("mnist-1000").batch(torch.arange(batch_size))
+
+    def both() -> None:
+        leaf = images.clone().requires_grad_()
+        torch.autograd.grad(model(leaf).sum(), leaf)
+
+    def forward() -> None:
+        with torch.no_grad():
             model(images)
-    return (time.perf_counter() - begin) / repeats, both
+
+    def seconds(what: Any, repeats: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(repeats):
+            what()
+        return (time.perf_counter() - begin) / repeats
+
+    seconds(both, 10)
+    return seconds(forward, max(10, repeats // 10)), seconds(both, repeats)
 
 
-def passed(model: torch.nn.Module, images: torch.Tensor) -> None:
-    leaf = images.clone().requires_grad_()
-    torch.autograd.grad(model(leaf).sum(), leaf)
-
-
-def evaluated(options: argparse.Namespace) -> tuple[float, dict[str, dict[str, int]]]:
+def evaluated(options: argparse.Namespace) -> tuple[float, float, dict[str, dict[str, int]]]:
+    """Seconds, peak memory in GiB, and the numbers of a run."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pdpgd", "evaluate", options.model, "mnist-1000", "--json"]
-        for name in ("limit", "budget", "batch_size", "threads"):
+        for name in ("limit", "budget", "batch_size", "threads", "workers"):
             command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
         begin = time.perf_counter()
-        done = subprocess.run([*command, "--out", f"{folder}/run"], capture_output=True, text=True, check=True)
-        return time.perf_counter() - begin, json.loads(done.stdout)
+        process = subprocess.Popen([*command, "--out", f"{folder}/run"], stdout=subprocess.PIPE, text=True)
+        peak = Peak(process.pid)
+        said, _ = process.communicate()
+        seconds = time.perf_counter() - begin
+        if process.returncode:
+            raise SystemExit(process.returncode)
+        return seconds, peak.stop(), json.loads(said)
+
+
+class Peak:
+    """The most memory that a process and those beneath it have held at once, looked at ten times a second."""
+
+    def __init__(self, process: int) -> None:
+        self._process, self._most, self._ended = process, 0.0, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> float:
+        self._ended.set()
+        self._thread.join()
+        return self._most
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.1):
+            self._most = max(self._most, sum(_resident(each) for each in _family(self._process)))
+
+
+def _family(process: int) -> list[int]:
+    try:
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except OSError:
+        return []
+    return [process, *(member for child in children for member in _family(int(child)))]
+
+
+def _resident(process: int) -> float:
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) / 2**20 for line in lines if line.startswith("VmRSS"))
 
 
 if __name__ == "__main__":

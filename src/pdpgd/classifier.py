@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from pdpgd.criteria import Criterion, Surrogate
 from pdpgd.errors import InvalidInputError, ModelError, PdpgdError, named, warn_user
+from pdpgd.tensors import flat
 
 Model = Callable[[Tensor], Any]
 
@@ -27,8 +29,10 @@ class Ledger:
     def add(self, samples: Tensor, *, forwards: int = 0, backwards: int = 0) -> None:
         """A sample may stand in a batch several times, once for each of its restarts."""
         one = torch.ones_like(samples)
-        self.forwards.index_add_(0, samples, one * forwards)
-        self.backwards.index_add_(0, samples, one * backwards)
+        if forwards:
+            self.forwards.index_add_(0, samples, one, alpha=forwards)
+        if backwards:
+            self.backwards.index_add_(0, samples, one, alpha=backwards)
 
 
 class Answer(NamedTuple):
@@ -37,6 +41,8 @@ class Answer(NamedTuple):
     margin: Tensor
     prediction: Tensor
     gradient: Tensor
+    steepness: Tensor
+    """The largest entry of each sample's gradient."""
 
 
 class Classifier:
@@ -80,9 +86,12 @@ class Classifier:
                 gradient = None
         if gradient is None:
             raise ModelError("expected logits that depend on the inputs, got a graph that does not reach them")
-        # A model may have a kink with an undefined slope (a square root at zero): no direction is better than NaN.
-        gradient = gradient.nan_to_num(0.0, STEEPEST, -STEEPEST).clamp_(-STEEPEST, STEEPEST)
-        return Answer(margin.detach(), logits.detach().argmax(1), gradient)
+        steepness = flat(gradient).abs().amax(1)
+        if not float(steepness.amax()) <= STEEPEST:
+            # A model may have a kink with an undefined slope (a square root at zero): no direction is better than NaN.
+            gradient = gradient.nan_to_num(0.0, STEEPEST, -STEEPEST).clamp_(-STEEPEST, STEEPEST)
+            steepness = flat(gradient).abs().amax(1)
+        return Answer(margin.detach(), logits.detach().argmax(1), gradient, steepness)
 
     def _checked(self, logits: object, points: Tensor, samples: Tensor) -> Tensor:
         batch = len(points)
@@ -92,6 +101,9 @@ class Classifier:
             raise ModelError(f"expected logits of shape ({batch}, classes >= 2), got {tuple(logits.shape)}")
         if not logits.is_floating_point():
             raise ModelError(f"expected floating-point logits, got {logits.dtype}")
+        # The sum is finite only if every logit is, and spares the closer look.
+        if math.isfinite(float(logits.detach().sum())):
+            return logits
         broken = ~logits.detach().isfinite().all(1)
         if bool(broken.any()):
             which = named(sorted(set(samples[broken].tolist())))

@@ -20,7 +20,6 @@ from pdpgd.game.dual import Dual
 from pdpgd.game.incumbent import Incumbent
 from pdpgd.game.primal import Adam
 from pdpgd.game.schedules import exponential_decay, linear_decay
-from pdpgd.norms import size_linf
 
 Inside = Callable[[Tensor], Tensor]
 
@@ -126,7 +125,7 @@ def _candidate(point: Tensor, size: Tensor, margin: Tensor, prediction: Tensor, 
 
 def _rescued(answer: Answer, problem: Problem, rows: Rows, step: int) -> Tensor:
     """The gradient, with a random direction for rows that are still right and see no slope at all."""
-    stuck = (size_linf(answer.gradient) == 0) & (answer.margin >= 0)
+    stuck = (answer.steepness == 0) & (answer.margin >= 0)
     if not bool(stuck.any()):
         return answer.gradient
     gradient = answer.gradient.clone()

@@ -54,11 +54,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     asked.add_argument("--seed", type=int, default=0, help="of the starts (%(default)s)")
     asked.add_argument("--chunk-size", type=int, default=100, help="samples written together (%(default)s)")
     asked.add_argument("--batch-size", type=int, default=100, help="rows that the model gets at once (%(default)s)")
-    asked.add_argument("--threads", type=int, help="of each chunk (default: the cores, shared among the workers)")
+    asked.add_argument(
+        "--threads", type=int, help="of each chunk (default: the cores, shared among the workers; on Ray 1)"
+    )
     asked.add_argument("--device", help="(default: cuda if there is one, else cpu)")
     done = parser.add_argument_group("who does it")
     done.add_argument("--engine", default="local", help="local or ray (%(default)s)")
-    done.add_argument("--workers", type=int, default=1, help="chunks done at once (%(default)s)")
+    done.add_argument("--workers", type=int, help="chunks done at once (default: 1; on Ray, all there is room for)")
     done.add_argument("--address", help="of a Ray cluster that exists (default: one on this machine)")
     shown = parser.add_argument_group("what comes of it")
     shown.add_argument("--out", help="directory of the results (default: runs/MODEL-DATA-...)")
@@ -77,8 +79,10 @@ def run(options: argparse.Namespace) -> int:
 
     from pdpgd.cli.requirements import Requirement
     from pdpgd.cli.sample_bar import SampleBar
+    from pdpgd.evaluation.allocator import keep_freed_memory
     from pdpgd.evaluation.runner import evaluate
 
+    keep_freed_memory()
     norms = tuple(options.norm or NORMS)
     requirements = [Requirement.parse(text) for text in options.require]
     for requirement in requirements:

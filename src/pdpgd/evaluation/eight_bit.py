@@ -56,7 +56,7 @@ def on_grid(referee: Referee, points: Tensor, found: Tensor, norm: str) -> tuple
     for factor in FAR:
         broken = broken[size[broken].isinf()]
         offer(factor, False, broken)
-    return best, referee.judge(from_grey(best), size.isfinite())
+    return best, referee.judge(from_grey(best), size.isfinite(), sparing=True)
 
 
 def grid_sizes(pixels: Tensor, base: Tensor, norm: str) -> Tensor:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
 from types import TracebackType
@@ -17,6 +17,7 @@ from typing import Protocol
 
 from pdpgd.classifier import Model
 from pdpgd.errors import EngineError, InvalidInputError, PdpgdError, UnknownNameError
+from pdpgd.evaluation.allocator import keep_freed_memory
 from pdpgd.evaluation.jobs import Job, Outcome, Progress
 from pdpgd.evaluation.subject import Subject
 from pdpgd.evaluation.work import carry_out
@@ -42,10 +43,10 @@ class Engine(AbstractContextManager["Engine"], Protocol):
     def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]: ...
 
 
-def check_engine(name: str, workers: int, address: str | None) -> None:
+def check_engine(name: str, workers: int | None, address: str | None) -> None:
     if name not in ENGINES:
         raise UnknownNameError("engine", name, ENGINES)
-    if type(workers) is not int or workers < 1:
+    if workers is not None and (type(workers) is not int or workers < 1):
         raise InvalidInputError(f"workers: expected an integer >= 1, got {workers!r}")
     if name == "local" and address is not None:
         raise InvalidInputError(f"address: expected none with the engine local, got {address!r}")
@@ -57,7 +58,7 @@ def engine_of(
     *,
     device: str,
     threads: int,
-    workers: int,
+    workers: int | None,
     address: str | None,
     progress: Progress | None,
 ) -> Engine:
@@ -65,11 +66,12 @@ def engine_of(
         from pdpgd.evaluation.ray_engine import RayEngine
 
         return RayEngine(subject, device=device, threads=threads, workers=workers, address=address)
-    return InProcess(subject, device, progress) if workers == 1 else Processes(subject, device, workers)
+    return InProcess(subject, device, progress) if workers in (None, 1) else Processes(subject, device, workers)
 
 
 def loaded(subject: Subject, device: str) -> Model | Failure:
     """For a worker, whose errors while it gets ready would not be told from its death."""
+    keep_freed_memory()
     try:
         return subject.load(device)
     except PdpgdError as error:
@@ -155,7 +157,22 @@ class Processes:
             ) from error
 
     def _submit(self, job: Job) -> Future[Result]:
-        return self._pool.submit(_in_worker, job)
+        # The pool starts its workers here.
+        with _ctrl_c_waits():
+            return self._pool.submit(_in_worker, job)
+
+
+@contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """A process that is started meanwhile does not know Ctrl-C at all: it would die of it while it still imports."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _model: Model | Failure | None = None

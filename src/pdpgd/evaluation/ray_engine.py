@@ -26,7 +26,9 @@ PATIENCE = 10.0
 class RayEngine:
     """Each task asks for `threads` CPUs, and for a GPU if the run is on one; Ray finds the place."""
 
-    def __init__(self, subject: Subject, *, device: str, threads: int, workers: int, address: str | None) -> None:
+    def __init__(
+        self, subject: Subject, *, device: str, threads: int, workers: int | None, address: str | None
+    ) -> None:
         self._ray: Any = need("ray", extra="ray", purpose="the engine ray")
         on_gpu = device.startswith("cuda")
         self._begun = not self._ray.is_initialized()
@@ -36,7 +38,7 @@ class RayEngine:
                 self._ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
             elif self._begun:
                 self._ray.init(
-                    num_cpus=workers * threads,
+                    num_cpus=None if workers is None else workers * threads,
                     include_dashboard=False,
                     log_to_driver=False,
                     logging_level="ERROR",
@@ -44,7 +46,7 @@ class RayEngine:
                 )
         except (OSError, RuntimeError, ValueError) as error:
             raise EngineError(f"ray: expected a cluster at {address or 'this machine'}, got none ({error})") from error
-        self._workers = workers
+        self._at_once = workers or 2 * self._room("GPU" if on_gpu else "CPU", 1 if on_gpu else threads)
         # The workers of a cluster outlive a run: the next one's model may differ by its code alone.
         self._run = uuid.uuid4().hex
         try:
@@ -54,6 +56,10 @@ class RayEngine:
             raise _unsendable("model", error) from error
         self._task = self._ray.remote(num_cpus=threads, num_gpus=1 if on_gpu else 0, max_retries=RETRIES)(_in_worker)
         self._device = device
+
+    def _room(self, resource: str, each: int) -> int:
+        """How many tasks the cluster has room for at once, at least one: it may grow."""
+        return max(1, int(self._ray.cluster_resources().get(resource, 0)) // each)
 
     def __enter__(self) -> RayEngine:
         return self
@@ -66,7 +72,7 @@ class RayEngine:
 
     def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]:
         try:
-            yield from completed(self._submit, jobs, at_once=2 * self._workers)
+            yield from completed(self._submit, jobs, at_once=self._at_once)
         except self._ray.exceptions.RayTaskError as error:
             raise EngineError(
                 f"ray: a worker could not take its job ({_first_line(error.cause)}); it must be able to import all "

@@ -21,6 +21,9 @@ from pdpgd.norms import norm_of
 # shipped nets' logits differ by about one.
 ROUNDINGS = 8
 
+# A margin this many times as large is beyond what any order of the sums can change.
+SPARED = 1000
+
 VERIFIED = "verified"
 STILL_RIGHT = "still right"
 OUTSIDE = "outside the box"
@@ -48,13 +51,18 @@ class Referee:
     def __init__(self, model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int) -> None:
         self.inputs, self.labels, self.batch_size = inputs, labels, batch_size
         self.box = Box(inputs.new_tensor(0.0), inputs.new_tensor(1.0))
+        self._steady = True
         self.forwards = 0
         self.backwards = 0
         self._classifier = Classifier(model)
         self._criterion = Criterion(labels)
 
-    def judge(self, points: Tensor, claimed: Tensor) -> Verdicts:
-        """Judge the points that are `claimed` to be adversarial; the others are "none"."""
+    def judge(self, points: Tensor, claimed: Tensor, *, sparing: bool = False) -> Verdicts:
+        """Judge the points that are `claimed` to be adversarial; the others are "none".
+
+        `sparing` makes the lone pass only where the margin is so small that it could matter: for the grid's copies of
+        points that were judged with it, of a model that has not shown two answers yet.
+        """
         points = points.detach().to(self.inputs)
         finite = points.flatten(1).isfinite().all(1)
         inside = ((points >= self.box.low) & (points <= self.box.high)).flatten(1).all(1)
@@ -62,7 +70,9 @@ class Referee:
         candidates = claimed & finite & inside
         together, rounding, prediction = self._margins(points, candidates.nonzero().flatten())
         crossed = candidates & (together < rounding)
-        lone, _, lone_prediction = self._margins(points, crossed.nonzero().flatten(), batch_size=1)
+        spared = crossed & (together < -SPARED * rounding) if sparing and self._steady else torch.zeros_like(crossed)
+        lone, _, lone_prediction = self._margins(points, (crossed & ~spared).nonzero().flatten(), batch_size=1)
+        lone = torch.where(spared, together, lone)
 
         # One pass must say adversarial; the other may disagree by no more than rounding explains.
         larger, smaller = torch.maximum(together, lone), torch.minimum(together, lone)
@@ -79,6 +89,7 @@ class Referee:
             (valid, VERIFIED),
         ):
             word[where.cpu().numpy()] = said
+        self._steady &= UNSTEADY not in word
         return Verdicts(word, valid, fragile, prediction, torch.where(crossed, larger, together))
 
     def judge_inputs(self) -> Verdicts:

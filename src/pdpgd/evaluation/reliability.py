@@ -22,9 +22,9 @@ BOUNDS = {
     "zero gradients": 0.05,
     "unstable": 0.05,
     "still moving": 0.05,
-    "restarts": 0.15,
+    "restarts": 0.20,
     "dominated": 0.05,
-    "cheap attack": 0.02,
+    "cheap attack": 0.05,
     "never fooled": 0.01,
     "fragile": 0.50,
 }

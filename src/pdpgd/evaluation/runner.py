@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def evaluate(
     threads: int | None = None,
     device: str | None = None,
     engine: str = "local",
-    workers: int = 1,
+    workers: int | None = None,
     address: str | None = None,
     weights: str | None = None,
     normalisation: NormalisationChoice = None,
@@ -80,6 +80,8 @@ def evaluate(
     `model` is a name or path (see `load_model`) or your own module, called as it is. `data` is a name, a path, a torch
     data set or loader, or a pair (images, labels); `limit` takes the first ones. `attack` is a name of the catalogue,
     with `budget` gradients a sample and norm (1000 if not given), or a function in the shape of `pdpgd.Attack`.
+
+    `workers` is how many chunks are done at once: 1 if not given, on Ray all that the cluster has room for.
 
     With `out`, the results are written to that directory as they come, and the same call goes on where it was stopped.
     `threads` (of each chunk) and `device` are part of what the bits depend on: where they are not given, a run that
@@ -101,14 +103,14 @@ def evaluate(
         seed=seed,
         chunk_size=chunk_size,
         batch_size=batch_size,
-        threads=_threads(workers, there) if threads is None else threads,
+        threads=_threads(engine, workers, there) if threads is None else threads,
         device=device or (there.device if there else _device(subject)),
         made_with=provenance.made_with(),
     )
     contestant.check(spec.norms, batch_size)
     if engine == "local":
         _check_device(spec.device)
-        _check_travel(subject, contestant, workers)
+        _check_travel(subject, contestant, workers or 1)
     with store.alone() if isinstance(store, DiskStore) else nullcontext():
         store.open(spec)
         run = _Run(spec, contestant, samples, store, watcher)
@@ -136,10 +138,10 @@ def load_evaluation(folder: str | Path) -> Evaluation:
     if spec is None:
         raise StorageError(f"{store.folder}: expected the directory of a run, got one without spec.json")
     count = int(spec.data["samples"])
-    missing = [name for name in _jobs_of(spec, count) if not store.has(name)]
-    if missing:
+    faults = [f"{name} is {fault}" for name in _jobs_of(spec, count) if (fault := store.fault(name))]
+    if faults:
         raise UnfinishedError(
-            f"{store.folder}: expected a finished run, got one that lacks {', '.join(missing[:5])}; "
+            f"{store.folder}: expected a finished run, got one where {', '.join(faults[:3])}; "
             "start the command that made it again"
         )
     return _assembled(spec, store, count)
@@ -204,10 +206,7 @@ class _Run:
         self.store.keep(name, outcome)
         self._done.add(name)
         if outcome.facts["halved"]:
-            self.store.notes.append(
-                f"{name}: not enough memory for batches of {self.spec.batch_size}; done in batches of "
-                f"{outcome.facts['batch_size']}, which may change the last bits"
-            )
+            self.watcher.noted(_told_of_memory(name, outcome.facts))
         if name not in (PREFLIGHT, SECOND_START):
             done = self._part if self._under_way == self._jobs[name] else 0.0
             self.watcher.moved(len(self._jobs[name]) - done)
@@ -253,6 +252,7 @@ def _assembled(spec: Spec, store: Store, count: int) -> Evaluation:
     look, second = store.outcome(PREFLIGHT), store.outcome(SECOND_START)
     checks = (*reliability.before(look.facts), *reliability.after(columns, second.columns, facts))
     folder = store.folder if isinstance(store, DiskStore) else None
+    halved = [_told_of_memory(name, fact) for name, fact in zip(chunks, facts, strict=True) if fact["halved"]]
     return Evaluation(
         spec=spec,
         columns=columns,
@@ -260,9 +260,16 @@ def _assembled(spec: Spec, store: Store, count: int) -> Evaluation:
         facts=facts,
         checks=(look.facts, second.facts),
         folder=folder,
-        notes=tuple(store.notes),
+        notes=(*store.notes, *halved),
         store=store,
         chunks=chunks,
+    )
+
+
+def _told_of_memory(name: str, facts: Mapping[str, Any]) -> str:
+    return (
+        f"{name}: not enough memory for the batch; done in batches of {facts['batch_size']}, "
+        "which may change the last bits"
     )
 
 
@@ -277,8 +284,11 @@ def _contestant(attack: Attack, budget: int | None) -> Contestant:
     return Contestant(getattr(function, "__qualname__", type(attack).__qualname__), None, attack)
 
 
-def _threads(workers: int, there: Spec | None) -> int:
-    return max(1, torch.get_num_threads() // workers) if there is None else there.threads
+def _threads(engine: str, workers: int | None, there: Spec | None) -> int:
+    """The cores of this machine, shared among the workers; on a cluster, one a chunk."""
+    if there is not None:
+        return there.threads
+    return 1 if engine == "ray" else max(1, torch.get_num_threads() // (workers or 1))
 
 
 def _device(subject: Subject) -> str:

@@ -130,16 +130,22 @@ class DiskStore:
         self._write("history.json", _json([*self._history(), start]))
 
     def has(self, name: str) -> bool:
+        fault = self.fault(name)
+        if fault not in (None, MISSING):
+            self._set_aside(name, str(fault))
+        return fault is None
+
+    def fault(self, name: str) -> str | None:
+        """Why the outcome of this job cannot be used: it is missing, or broken; None if it can."""
         if not self._path("receipts", name).exists():
-            return False
+            return MISSING
         try:
             receipt = json.loads(self._path("receipts", name).read_bytes())
             for folder, checksum in receipt["files"].items():
                 self._checked(folder, name, checksum)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            self._set_aside(name, error)
-            return False
-        return True
+            return f"broken ({error})"
+        return None
 
     def keep(self, name: str, outcome: Outcome) -> None:
         files: dict[str, str] = {}
@@ -218,7 +224,7 @@ class DiskStore:
         if found != checksum:
             raise ValueError(f"{self._path(folder, name).name} has another checksum than its receipt says")
 
-    def _set_aside(self, name: str, why: Exception) -> None:
+    def _set_aside(self, name: str, fault: str) -> None:
         aside = self.folder / "set-aside"
         try:
             aside.mkdir(exist_ok=True)
@@ -231,7 +237,7 @@ class DiskStore:
             raise StorageError(
                 f"{aside}: expected room and leave to set {name} aside, got an error: {error}"
             ) from error
-        self.notes.append(f"{name} is broken ({why}): set aside in {aside}, and done again")
+        self.notes.append(f"{name} is {fault}: set aside in {aside}, and done again")
 
     def _put(self, folder: str, name: str, content: bytes) -> str:
         self._write(self._path(folder, name).relative_to(self.folder), content)
@@ -256,6 +262,7 @@ class DiskStore:
         return self.folder / place / f"{name}{SUFFIXES[folder]}"
 
 
+MISSING = "missing"
 SUFFIXES = {"records": ".parquet", "examples": ".npz", "receipts": ".json"}
 
 

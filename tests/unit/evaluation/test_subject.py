@@ -1,0 +1,159 @@
+"""Models and samples are known by their bits, wherever they are loaded."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pdpgd.errors import InvalidInputError, ModelError
+from pdpgd.evaluation import subject as subjects
+from pdpgd.evaluation.subject import LiveModel, NamedModel, Subject, checksum_of, identity_of, samples_of, subject_of
+from pdpgd.subjects import load_model
+from support.models import TinyConv
+
+NOT_GIVEN: dict[str, Any] = {"weights": None, "normalisation": None, "trust_pickle": False}
+
+
+def test_the_checksum_is_of_the_weights_and_their_names(model: TinyConv, generator: torch.Generator) -> None:
+    twin = TinyConv(generator)
+    assert checksum_of(twin) != checksum_of(model)
+    twin.load_state_dict(model.state_dict())
+    assert checksum_of(twin) == checksum_of(model)
+    twin.last.bias.data[3] = torch.nextafter(twin.last.bias.data[3], torch.tensor(1.0))
+    assert checksum_of(twin) != checksum_of(model)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": torch.zeros(4)}, {"b": torch.zeros(4)}),
+        ({"a": torch.zeros(4)}, {"a": torch.zeros(2, 2)}),
+        ({"a": torch.zeros(4)}, {"a": torch.zeros(4, dtype=torch.int32)}),
+        ({"a": torch.zeros(4)}, {"a": -torch.zeros(4)}),
+        ({"a": torch.zeros(4)}, {"a": torch.zeros(4), "b": torch.zeros(0)}),
+        ({"a": torch.tensor(True)}, {"a": torch.tensor(False)}),
+        ({"a": torch.zeros(4, dtype=torch.bfloat16)}, {"a": torch.ones(4, dtype=torch.bfloat16)}),
+    ],
+    ids=["name", "shape", "dtype", "sign", "empty", "bool", "bfloat16"],
+)
+def test_the_checksum_tells_buffers_apart(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    def module(buffers: dict[str, Tensor]) -> nn.Module:
+        holder = nn.Module()
+        for name, value in buffers.items():
+            holder.register_buffer(name, value)
+        return holder
+
+    assert checksum_of(module(one)) == checksum_of(module(one))
+    assert checksum_of(module(one)) != checksum_of(module(other))
+
+
+def test_the_checksum_does_not_depend_on_how_the_weights_lie_in_memory(model: TinyConv) -> None:
+    before, weight = checksum_of(model), model.first.weight
+    weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+    assert not weight.is_contiguous()
+    assert checksum_of(model) == before
+
+
+def test_a_model_by_name_is_the_same_in_every_process(generator: torch.Generator) -> None:
+    subject = subject_of("mnist-plain", **NOT_GIVEN)
+    sent: Subject = pickle.loads(pickle.dumps(subject))
+    assert sent == subject
+    assert sent.identity() == subject.identity()
+    assert sent.identity()["sha256"] == checksum_of(load_model("mnist-plain"))
+    assert subject.device() is None
+    image = torch.rand(2, 1, 28, 28, generator=generator)
+    assert torch.equal(sent.load("cpu")(image), subject.load("cpu")(image))
+
+
+def test_a_model_that_was_changed_since_the_run_was_begun_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"mnist-plain: expected the model the run was begun with, 000000000000\.\.\."):
+        NamedModel("mnist-plain", sha256="0" * 64).load("cpu")
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="device: expected one that torch has here, got 'abacus'"):
+        NamedModel("mnist-plain").load("abacus")
+
+
+def test_a_live_model_is_called_as_it_is(model: TinyConv) -> None:
+    subject = subject_of(model, **NOT_GIVEN)
+    assert subject.load("cpu") is model
+    assert subject.device() == "cpu"
+    assert subject.identity()["source"] == "support.models.TinyConv"
+
+
+def test_a_function_is_a_model_without_weights_or_place() -> None:
+    def logits(x: Tensor) -> Tensor:
+        return x.flatten(1)
+
+    subject = LiveModel(logits)
+    assert subject.device() is None
+    assert subject.identity()["source"].endswith("<locals>.logits")
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "words"),
+    [
+        (3, {}, "model: expected a name, a path or something that maps inputs to logits, got int"),
+        (nn.Identity(), {"weights": "there.pt"}, "weights, normalisation: expected none"),
+        (nn.Identity(), {"normalisation": "mnist"}, "weights, normalisation: expected none"),
+    ],
+)
+def test_what_is_no_model_is_refused(model: Any, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"^{words}"):
+        subject_of(model, **{**NOT_GIVEN, **given})
+
+
+def test_a_pair_of_tensors_are_samples_and_the_limit_takes_the_first(images: Tensor, labels: Tensor) -> None:
+    samples = samples_of((images, labels.int()), limit=4, root=None)
+    assert len(samples) == 4
+    assert torch.equal(samples.labels, labels[:4])
+    got, theirs = samples.batch(torch.arange(4))
+    assert torch.equal(got, images[:4])
+    assert torch.equal(theirs, labels[:4])
+    assert len(samples_of([images, labels], limit=99, root=None)) == len(images)
+
+
+def test_bytes_and_doubles_become_the_same_images(images: Tensor, labels: Tensor) -> None:
+    grey = (images * 255).round().to(torch.uint8)
+    forms = (images, images.double(), grey)
+    assert len({identity_of(samples_of((form, labels), limit=None, root=None))["sha256"] for form in forms}) == 1
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2.0, True, "3"])
+def test_a_limit_that_is_none_is_refused(limit: Any, images: Tensor, labels: Tensor) -> None:
+    with pytest.raises(InvalidInputError, match=r"^limit: expected an integer >= 1, got"):
+        samples_of((images, labels), limit=limit, root=None)
+
+
+def test_the_identity_of_samples_is_of_their_images_labels_order_and_number(images: Tensor, labels: Tensor) -> None:
+    def sha256(images: Tensor, labels: Tensor, limit: int | None = None) -> str:
+        identity = identity_of(samples_of((images, labels), limit=limit, root=None))
+        assert identity["samples"] == (limit or len(images))
+        assert identity["shape"] == [3, 6, 6]
+        return str(identity["sha256"])
+
+    other = labels.clone()
+    other[2] = (other[2] + 1) % 5
+    nudged = images.clone()
+    nudged[9, 2, 5, 5] += 1e-6
+    variants = [(images, labels), (images, other), (nudged, labels), (images.flip(0), labels.flip(0))]
+    assert len({*(sha256(*variant) for variant in variants), sha256(images, labels, 9)}) == 5
+    assert sha256(images, labels) == sha256(images.clone(), labels.clone())
+
+
+def test_the_identity_tells_samples_apart_beyond_what_is_read_at_once(
+    images: Tensor, labels: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subjects, "READ_AT_ONCE", 4)
+    swapped = torch.arange(10)
+    swapped[[5, 9]] = swapped[[9, 5]]
+    one, other = (
+        identity_of(samples_of((images[order], labels[order]), limit=None, root=None))
+        for order in (torch.arange(10), swapped)
+    )
+    assert one["sha256"] != other["sha256"]

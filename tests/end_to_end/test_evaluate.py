@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pdpgd import evaluate
+
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["mnist-plain", "mnist-1000", "--limit", "12", "--budget", "40", "--chunk-size", "6", "--threads", "1"]
 
@@ -123,3 +125,11 @@ def test_an_unfinished_run_is_not_exported(tmp_path: Path) -> None:
     assert done.returncode == 4
     assert "expected the directory of a run" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_the_shipped_plain_net_trips_no_check() -> None:
+    """With 200 gradients it would: single gradient steps then beat the attack on one sample in five."""
+    evaluation = evaluate("mnist-plain", "mnist-1000", limit=60, budget=300, threads=1)
+    assert evaluation.reliability.verdict == "trusted", [check.sentence for check in evaluation.reliability.alarms]
+    assert all(check.passed for check in evaluation.reliability.checks)
+    assert len(evaluation.reliability.checks) == 15

@@ -115,7 +115,6 @@ def after(columns: Columns, second: Columns | None, facts: Iterable[Mapping[str,
     norms = list(dict.fromkeys(columns["norm"].tolist()))
     parts = {norm: _where(columns, columns["norm"] == norm) for norm in norms}
     attacked = {norm: _where(part, part["status"] != records.INITIALLY_WRONG) for norm, part in parts.items()}
-    one = next(iter(attacked.values()))
     return (
         _worst(
             "still moving",
@@ -162,17 +161,20 @@ def after(columns: Columns, second: Columns | None, facts: Iterable[Mapping[str,
             "rounding may decide {value:.1%} of the points found in {norm}",
             "no point was found",
         ),
-        _claims(one, attacked, facts),
+        _claims(attacked, facts),
     )
 
 
-def _claims(one: Columns, attacked: Mapping[str, Columns], facts: Iterable[Mapping[str, Any]]) -> Check:
+def _claims(attacked: Mapping[str, Columns], facts: Iterable[Mapping[str, Any]]) -> Check:
     """Counted by the referee's own counter, not by the attack's word."""
     claimed = sum(int(part["backwards"].sum()) for part in attacked.values())
     counted = sum(int(fact["backwards"]["attacks"]) for fact in facts)
-    excess = 0.0 if counted == claimed else counted / max(claimed, 1) - 1
+    if claimed == 0 and counted > 0:
+        return Check("passes", None, np.nan, 0.01, f"{counted:,} backward passes were counted, the attacks say nothing")
+    tried = any(len(part["sample"]) for part in attacked.values())
+    excess = counted / claimed - 1 if claimed else 0.0
     sentence = f"{counted:,} backward passes were counted, the attacks say {claimed:,}"
-    return Check("passes", abs(excess) <= 0.01 if len(one["sample"]) else None, excess, 0.01, sentence)
+    return Check("passes", abs(excess) <= 0.01 if tried else None, excess, 0.01, sentence)
 
 
 def _by_attacks(part: Columns) -> NDArray[Any]:

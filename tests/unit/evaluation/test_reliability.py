@@ -349,3 +349,11 @@ def test_the_verdict_names_every_sign(slope: Affine, sixes: Tensor) -> None:
     reliability = attacked(slope, sixes, nothing).reliability
     assert not reliability.trusted
     assert reliability.verdict == "look at these: cheap attack, never fooled"
+
+
+def test_an_attack_that_does_not_count_its_passes_is_not_said_to_lie(slope: Affine, sixes: Tensor) -> None:
+    (check,) = (
+        check for check in attacked(slope, sixes, partial(lying, says=0)).reliability.checks if check.name == "passes"
+    )
+    assert check.passed is None
+    assert check.sentence == "36 backward passes were counted, the attacks say nothing"

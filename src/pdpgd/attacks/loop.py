@@ -125,6 +125,8 @@ def _candidate(point: Tensor, size: Tensor, margin: Tensor, prediction: Tensor, 
 
 def _rescued(answer: Answer, problem: Problem, rows: Rows, step: int) -> Tensor:
     """The gradient, with a random direction for rows that are still right and see no slope at all."""
+    if float(answer.steepness.amin()) > 0:
+        return answer.gradient
     stuck = (answer.steepness == 0) & (answer.margin >= 0)
     if not bool(stuck.any()):
         return answer.gradient

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -9,6 +10,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from pdpgd.evaluation.reliability import Check
 from pdpgd.evaluation.runner import Watcher
+
+# Seconds between two movements of the bar.
+PAUSE = 0.2
 
 
 class SampleBar(Watcher):
@@ -27,6 +31,7 @@ class SampleBar(Watcher):
             disable=not console.is_terminal,
         )
         self._task: TaskID | None = None
+        self._unsaid, self._next = 0.0, 0.0
 
     def __enter__(self) -> SampleBar:
         self._bar.start()
@@ -39,10 +44,15 @@ class SampleBar(Watcher):
         self._task = self._bar.add_task("evaluating", total=samples, completed=done, rate="")
 
     def moved(self, samples: float) -> None:
-        if self._task is not None:
-            self._bar.advance(self._task, samples)
-            speed = self._bar.tasks[0].speed
-            self._bar.update(self._task, rate=f"{speed:.3g}/s" if speed else "")
+        """Called in every iteration of an attack: the bar hears of it a few times a second."""
+        self._unsaid += samples
+        if self._task is None or self._bar.disable or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + PAUSE
+        self._bar.advance(self._task, self._unsaid)
+        self._unsaid = 0.0
+        speed = self._bar.tasks[0].speed
+        self._bar.update(self._task, rate=f"{speed:.3g}/s" if speed else "")
 
     def looked(self, checks: Sequence[Check]) -> None:
         for check in checks:

@@ -96,7 +96,8 @@ def from_parquet(content: bytes) -> Columns:
     for column, found in zip(COLUMNS, table.schema.types, strict=True):
         if found != _arrow_type(arrow, column):
             raise ValueError(f"{column.name}: expected a column of {_arrow_type(arrow, column)}, got {found}")
-    return typed({name: table.column(name).to_numpy() for name in NAMES})
+    # Not to_numpy, which would import pandas.
+    return typed({name: table.column(name).to_pylist() for name in NAMES})
 
 
 def to_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:

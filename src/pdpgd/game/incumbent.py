@@ -37,10 +37,13 @@ class Incumbent:
 
         Row i of `other` is a rival of row `at[i]`; no two may be rivals of the same one.
         """
-        better = other.size < self.size[at]
+        # As places, not as a mask: a mask is turned into places again at each use.
+        better = (other.size < self.size[at]).nonzero().squeeze(1)
         rows, winner = at[better], other.select(better)
-        self.size[rows], self.point[rows] = winner.size, winner.point
-        self.prediction[rows], self.penalty[rows] = winner.prediction, winner.penalty
+        self.size.index_copy_(0, rows, winner.size)
+        self.point.index_copy_(0, rows, winner.point)
+        self.prediction.index_copy_(0, rows, winner.prediction)
+        self.penalty.index_copy_(0, rows, winner.penalty)
 
     def select(self, rows: Tensor) -> Incumbent:
         return Incumbent(self.size[rows], self.point[rows], self.prediction[rows], self.penalty[rows])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from pdpgd.classifier import Classifier, Model
 from pdpgd.criteria import Criterion
 from pdpgd.errors import InvalidInputError
-from pdpgd.evaluation.referee import ROUNDINGS
+from pdpgd.evaluation.referee import ROUNDINGS, Referee
 from pdpgd.tensors import flat
 
 # Half a grey step: what no eye and no file can tell from the image itself.
@@ -22,14 +21,15 @@ REPETITIONS = 3
 
 def preflight(model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int, seed: int) -> dict[str, Any]:
     """Numbers on a few samples; `reliability` says what they mean."""
-    look = _Look(model, inputs, labels, batch_size)
-    logits = look.logits(inputs)
+    referee = Referee(model, inputs, labels, batch_size=batch_size)
+    rows = torch.arange(len(inputs), device=inputs.device)
+    logits = referee.logits(inputs, rows)
     check_labels(labels, logits.shape[1])
     rounding = ROUNDINGS * torch.finfo(logits.dtype).eps * logits.abs().amax().clamp(min=1e-30)
-    again = [look.logits(inputs) for _ in range(REPETITIONS - 1)]
-    alone = torch.cat([look.logits(inputs[row : row + 1]) for row in range(len(inputs))])
-    shaken = look.logits((inputs + _noise(inputs, seed)).clamp(0.0, 1.0))
-    gradient = look.gradient()
+    again = [referee.logits(inputs, rows) for _ in range(REPETITIONS - 1)]
+    alone = referee.logits(inputs, rows, batch_size=1)
+    shaken = referee.logits((inputs + _noise(inputs, seed)).clamp(0.0, 1.0), rows)
+    gradient = _gradient(referee, model, rows)
     finite = flat(gradient).isfinite().all(1)
     return {
         "samples": len(inputs),
@@ -41,8 +41,8 @@ def preflight(model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int, 
         "no_gradient": float((finite & (flat(gradient) == 0).all(1)).double().mean()),
         "broken_gradient": float((~finite).double().mean()),
         "shaken": float((shaken.argmax(1) != logits.argmax(1)).double().mean()),
-        "forwards": {"attacks": 0, "checks": look.forwards},
-        "backwards": {"attacks": 0, "checks": len(inputs)},
+        "forwards": {"attacks": 0, "checks": referee.forwards},
+        "backwards": {"attacks": 0, "checks": referee.backwards},
     }
 
 
@@ -52,32 +52,18 @@ def check_labels(labels: Tensor, classes: int) -> None:
         raise InvalidInputError(f"labels: expected 0 to {classes - 1}, the model's classes, got {int(labels.max())}")
 
 
-class _Look:
-    def __init__(self, model: Model, inputs: Tensor, labels: Tensor, batch_size: int) -> None:
-        self.classifier, self.inputs, self.labels, self.batch_size = Classifier(model), inputs, labels, batch_size
-        self.forwards = 0
-
-    def logits(self, points: Tensor) -> Tensor:
-        rows = torch.arange(len(points), device=points.device)
-        self.forwards += len(points)
-        with torch.no_grad():
-            return torch.cat([self.classifier.logits(points[part], part) for part in self._parts(rows)])
-
-    def gradient(self) -> Tensor:
-        """Of the margin, as the model gives it: attacks get it with NaN and inf taken out."""
-        parts = []
-        for part in self._parts(torch.arange(len(self.inputs), device=self.inputs.device)):
-            with torch.enable_grad():
-                leaf = self.inputs[part].detach().clone().requires_grad_()
-                margin = Criterion(self.labels[part]).margin(self.classifier.logits(leaf, part)).sum()
-                (gradient,) = torch.autograd.grad(margin, leaf, allow_unused=True) if margin.requires_grad else (None,)
-            parts.append(torch.zeros_like(leaf) if gradient is None else gradient)
-        self.forwards += len(self.inputs)
-        return torch.cat(parts).detach()
-
-    def _parts(self, rows: Tensor) -> Iterator[Tensor]:
-        for first in range(0, len(rows), self.batch_size):
-            yield rows[first : first + self.batch_size]
+def _gradient(referee: Referee, model: Model, rows: Tensor) -> Tensor:
+    """Of the margin, as the model gives it: attacks get it with NaN and inf taken out."""
+    classifier, parts = Classifier(model), []
+    for part in referee.parts(rows):
+        with torch.enable_grad():
+            leaf = referee.inputs[part].detach().clone().requires_grad_()
+            margin = Criterion(referee.labels[part]).margin(classifier.logits(leaf, part)).sum()
+            (gradient,) = torch.autograd.grad(margin, leaf, allow_unused=True) if margin.requires_grad else (None,)
+        parts.append(torch.zeros_like(leaf) if gradient is None else gradient)
+    referee.forwards += len(rows)
+    referee.backwards += len(rows)
+    return torch.cat(parts).detach()
 
 
 def _in_train_mode(model: Model) -> int:

@@ -115,6 +115,13 @@ def after(columns: Columns, second: Columns | None, facts: Iterable[Mapping[str,
     norms = list(dict.fromkeys(columns["norm"].tolist()))
     parts = {norm: _where(columns, columns["norm"] == norm) for norm in norms}
     attacked = {norm: _where(part, part["status"] != records.INITIALLY_WRONG) for norm, part in parts.items()}
+    gains = {} if second is None else {norm: _gain(parts[norm], second, norm) for norm in norms}
+    return (*_of_the_search(attacked, gains), *_of_the_points(attacked), _claims(attacked, facts))
+
+
+def _of_the_search(attacked: Mapping[str, Columns], gains: Mapping[str, float]) -> tuple[Check, ...]:
+    """Could more have been found?"""
+    norms = list(attacked)
     return (
         _worst(
             "still moving",
@@ -124,7 +131,7 @@ def after(columns: Columns, second: Columns | None, facts: Iterable[Mapping[str,
         ),
         _worst(
             "restarts",
-            {} if second is None else {norm: _gain(parts[norm], second, norm) for norm in norms},
+            gains,
             "another start lowers the mean {norm} distance by {value:.1%}, on a part of the samples",
             "no sample was attacked from another start",
         ),
@@ -149,6 +156,12 @@ def after(columns: Columns, second: Columns | None, facts: Iterable[Mapping[str,
             BOUNDS["never fooled"],
             "{value:.1%} of the samples were never fooled, in the whole box",
         ),
+    )
+
+
+def _of_the_points(attacked: Mapping[str, Columns]) -> tuple[Check, ...]:
+    """Is what was found sound?"""
+    return (
         _share(
             "unverified",
             _mean(np.any([_refused(part) for part in attacked.values()], axis=0)),
@@ -161,7 +174,6 @@ def after(columns: Columns, second: Columns | None, facts: Iterable[Mapping[str,
             "rounding may decide {value:.1%} of the points found in {norm}",
             "no point was found",
         ),
-        _claims(attacked, facts),
     )
 
 

@@ -9,12 +9,14 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from pdpgd.classifier import Model
 from pdpgd.errors import InvalidInputError, ModelError
 from pdpgd.subjects import Samples, load_data, load_model
 from pdpgd.subjects.normalise import NormalisationChoice
 from pdpgd.subjects.samples import ArraySamples, numbered_classes
+from pdpgd.subjects.wrapped import wrap
 
 READ_AT_ONCE = 100
 
@@ -128,34 +130,12 @@ def samples_of(data: Any, *, limit: int | None, root: str | None) -> Samples:
         data = ArraySamples("inputs", images.detach().cpu(), labels, numbered_classes("inputs", labels))
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInputError(f"limit: expected an integer >= 1, got {limit!r}")
-    samples: Samples = data if hasattr(data, "batch") and hasattr(data, "labels") else load_data(data, root=root)
-    return _First(samples, len(samples) if limit is None else min(limit, len(samples)))
-
-
-@dataclass(frozen=True)
-class _First:
-    """The first `count` samples."""
-
-    whole: Samples
-    count: int
-
-    @property
-    def name(self) -> str:
-        return self.whole.name
-
-    @property
-    def labels(self) -> Tensor:
-        return self.whole.labels[: self.count]
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return self.whole.classes
-
-    def __len__(self) -> int:
-        return self.count
-
-    def batch(self, rows: Any) -> tuple[Tensor, Tensor]:
-        return self.whole.batch(rows)
+    if isinstance(data, Dataset | DataLoader):
+        # Read no further than is asked for: it may have no end.
+        return wrap(data, count=limit)
+    # Samples are a protocol: what load_data gave, or a class of the user's own.
+    samples: Samples = data if hasattr(data, "batch") and hasattr(data, "first") else load_data(data, root=root)
+    return samples if limit is None else samples.first(min(limit, len(samples)))
 
 
 def identity_of(samples: Samples) -> dict[str, Any]:

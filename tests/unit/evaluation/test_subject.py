@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import IterableDataset
 
 from pdpgd.errors import InvalidInputError, ModelError
 from pdpgd.evaluation import subject as subjects
 from pdpgd.evaluation.subject import LiveModel, NamedModel, Subject, checksum_of, identity_of, samples_of, subject_of
-from pdpgd.subjects import load_model
+from pdpgd.subjects import load_data, load_model
 from support.models import TinyConv
 
 NOT_GIVEN: dict[str, Any] = {"weights": None, "normalisation": None, "trust_pickle": False}
@@ -157,3 +159,19 @@ def test_the_identity_tells_samples_apart_beyond_what_is_read_at_once(
         for order in (torch.arange(10), swapped)
     )
     assert one["sha256"] != other["sha256"]
+
+
+class Endless(IterableDataset[tuple[Tensor, int]]):
+    """Gives samples as long as it is asked."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+        while True:
+            yield torch.full((1, 2, 2), 0.5), 1
+
+
+def test_a_data_set_is_read_no_further_than_the_limit() -> None:
+    assert len(samples_of(Endless(), limit=3, root=None)) == 3
+
+
+def test_samples_that_were_loaded_already_are_taken_as_they_are() -> None:
+    assert len(samples_of(load_data("mnist-1000"), limit=7, root=None)) == 7

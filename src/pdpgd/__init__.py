@@ -9,8 +9,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pdpgd.attacks.auto import auto
     from pdpgd.attacks.config import PDGDConfig, PDPGDConfig
-    from pdpgd.attacks.contract import Attack, AttackResult, Observation
+    from pdpgd.attacks.contract import Attack, AttackResult, History, Observation, StopAttack
     from pdpgd.attacks.pdgd import pdgd
     from pdpgd.attacks.pdpgd import pdpgd
     from pdpgd.errors import InvalidInputError, ModelError, PdpgdError, PdpgdWarning, UnknownNameError
@@ -25,6 +26,7 @@ __all__ = [
     "Attack",
     "AttackResult",
     "Evaluation",
+    "History",
     "InvalidInputError",
     "ModelError",
     "Norm",
@@ -33,7 +35,9 @@ __all__ = [
     "PDPGDConfig",
     "PdpgdError",
     "PdpgdWarning",
+    "StopAttack",
     "UnknownNameError",
+    "auto",
     "evaluate",
     "l0",
     "load_evaluation",
@@ -44,7 +48,8 @@ __all__ = [
 
 _HOMES = {
     "attacks.config": ("PDGDConfig", "PDPGDConfig"),
-    "attacks.contract": ("Attack", "AttackResult", "Observation"),
+    "attacks.auto": ("auto",),
+    "attacks.contract": ("Attack", "AttackResult", "History", "Observation", "StopAttack"),
     "attacks.pdgd": ("pdgd",),
     "attacks.pdpgd": ("pdpgd",),
     "errors": ("InvalidInputError", "ModelError", "PdpgdError", "PdpgdWarning", "UnknownNameError"),

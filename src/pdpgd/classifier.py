@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pdpgd.criteria import Criterion, Surrogate
+from pdpgd.criteria import Criterion, Surrogate, lead_over
 from pdpgd.errors import InvalidInputError, ModelError, PdpgdError, named, warn_user
 from pdpgd.tensors import flat
 
@@ -40,9 +40,19 @@ class Answer(NamedTuple):
 
     margin: Tensor
     prediction: Tensor
+    loss: Tensor
+    """What was differentiated."""
     gradient: Tensor
     steepness: Tensor
     """The largest entry of each sample's gradient."""
+
+
+class Lead(NamedTuple):
+    """How far a class leads another one, and the slope of that."""
+
+    other: Tensor
+    lead: Tensor
+    slope: Tensor
 
 
 class Classifier:
@@ -79,19 +89,28 @@ class Classifier:
             leaf = points.detach().requires_grad_()
             logits = self.logits(leaf, samples)
             margin = criterion.margin(logits)
-            loss = surrogate(margin, logits, criterion).sum()
-            if loss.requires_grad:
-                (gradient,) = torch.autograd.grad(loss, leaf, allow_unused=True)
-            else:
-                gradient = None
-        if gradient is None:
-            raise ModelError("expected logits that depend on the inputs, got a graph that does not reach them")
+            loss = surrogate(margin, logits, criterion)
+            gradient = _slope(loss, leaf)
         steepness = flat(gradient).abs().amax(1)
         if not float(steepness.amax()) <= STEEPEST:
             # A model may have a kink with an undefined slope (a square root at zero): no direction is better than NaN.
             gradient = gradient.nan_to_num(0.0, STEEPEST, -STEEPEST).clamp_(-STEEPEST, STEEPEST)
             steepness = flat(gradient).abs().amax(1)
-        return Answer(margin.detach(), logits.detach().argmax(1), gradient, steepness)
+        return Answer(margin.detach(), logits.detach().argmax(1), loss.detach(), gradient, steepness)
+
+    def leads(self, points: Tensor, samples: Tensor, own: Tensor, count: int) -> list[Lead]:
+        """The first runners-up to the class `own`, by logit: a forward pass, and at most `count` backward passes."""
+        with torch.enable_grad():
+            leaf = points.detach().requires_grad_()
+            logits = self.logits(leaf, samples)
+            rivals = logits.detach().scatter(1, own[:, None], -math.inf)
+            others = rivals.topk(min(count, logits.shape[1] - 1), 1).indices
+            leads = [(other, lead_over(logits, own, other)) for other in others.T]
+            slopes = [_slope(lead, leaf, keep=True) for _, lead in leads]
+        return [
+            Lead(other, lead.detach(), slope.nan_to_num(0.0, STEEPEST, -STEEPEST))
+            for (other, lead), slope in zip(leads, slopes, strict=True)
+        ]
 
     def _checked(self, logits: object, points: Tensor, samples: Tensor) -> Tensor:
         batch = len(points)
@@ -109,6 +128,16 @@ class Classifier:
             which = named(sorted(set(samples[broken].tolist())))
             raise ModelError(f"expected finite logits, got NaN or inf for samples {which}")
         return logits
+
+
+def _slope(loss: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
+    """The gradient of the summed losses at the points; `keep` the graph for another one."""
+    gradient = None
+    if loss.requires_grad:
+        (gradient,) = torch.autograd.grad(loss.sum(), leaf, allow_unused=True, retain_graph=keep)
+    if gradient is None:
+        raise ModelError("expected logits that depend on the inputs, got a graph that does not reach them")
+    return gradient
 
 
 def warn_of_probabilities(logits: Tensor) -> None:

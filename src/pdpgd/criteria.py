@@ -47,6 +47,11 @@ class Criterion:
         return logits.scatter(1, self.classes[:, None], -math.inf)
 
 
+def lead_over(logits: Tensor, own: Tensor, other: Tensor) -> Tensor:
+    """z_own - z_other, one pair of classes a sample."""
+    return (logits.gather(1, own[:, None]) - logits.gather(1, other[:, None])).squeeze(1)
+
+
 Surrogate = Callable[[Tensor, Tensor, Criterion], Tensor]
 """(margin, logits, criterion) -> loss of each sample, small when the sample is fooled."""
 

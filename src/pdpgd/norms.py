@@ -15,11 +15,12 @@ from torch import Tensor
 
 from pdpgd import proximal
 from pdpgd.errors import InvalidInputError, UnknownNameError
-from pdpgd.tensors import flat, per_sample
+from pdpgd.tensors import clip, flat, per_sample
 
 Size = Callable[[Tensor], Tensor]
 Prox = Callable[[Tensor, Tensor], Tensor]
 MetricProx = Callable[[Tensor, Tensor, Tensor], Tensor]
+BoxProx = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 # A user's norm may know its prox in the Euclidean metric only. Its prox in Adam's metric is then approached by the
 # inner loop, run to convergence instead of the paper's five iterations.
@@ -42,6 +43,10 @@ class Norm:
     prox: Prox
     metric_prox: MetricProx | None = None
     gradient: Size | None = None
+    box_prox: BoxProx | None = None
+    """The prox of the size itself inside low <= z <= high, where that is more than `prox`, clipped."""
+    relaxed: Norm | None = None
+    """A norm with a slope whose small perturbations are small in this one too: what counts entries has none itself."""
     differentiable: bool = True
     degree: float = 1.0
     """f(c z) = c^degree f(z): what keeps an attack the same when the inputs are given in other units."""
@@ -52,6 +57,11 @@ class Norm:
         if self.metric_prox is not None:
             return self.metric_prox(v, weight, metric)
         return proximal.prox_by_inner_loop(self.prox, v, weight, metric, steps=INNER_STEPS, tolerance=INNER_TOLERANCE)
+
+    def prox_in_box(self, v: Tensor, weight: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        if self.box_prox is not None:
+            return self.box_prox(v, weight, low, high)
+        return clip(self.prox(v, weight), low, high)
 
     def subgradient(self, delta: Tensor) -> Tensor:
         if self.gradient is not None:
@@ -136,7 +146,18 @@ def l0(*, unit: Unit = "pixel", operator: Operator = "l2/3") -> Norm:
     degree, by_element, by_pixel = _L0_OPERATORS[operator]
     prox, metric_prox = by_pixel if unit == "pixel" else by_element
     size = count_pixels if unit == "pixel" else count_elements
-    return Norm("l0", size, prox, metric_prox, differentiable=False, degree=degree, smallest=1.0)
+    box_prox = proximal.prox_pixel_l0_box if unit == "pixel" else proximal.prox_l0_box
+    return Norm(
+        "l0",
+        size,
+        prox,
+        metric_prox,
+        box_prox=box_prox,
+        relaxed=L1,
+        differentiable=False,
+        degree=degree,
+        smallest=1.0,
+    )
 
 
 L0 = l0()

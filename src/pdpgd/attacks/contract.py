@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from pdpgd.classifier import Model
@@ -31,7 +32,27 @@ class AttackResult:
     backwards: Tensor
     """Backward passes spent on the sample."""
     penalty: Tensor
-    """lambda_1 / lambda_2 at the best point; NaN where the game found none."""
+    """lambda_1 / lambda_2 at the best point; NaN where the game found none, or has no such weights."""
+    history: History | None = None
+    """How the distances came about; None if the attack does not record it."""
+
+
+@dataclass(frozen=True)
+class History:
+    """The best so far against the passes spent. Both have shape (batch, records); a row that ended repeats its last."""
+
+    passes: Tensor
+    """Forward + backward passes spent on the sample."""
+    distances: Tensor
+    """The smallest size found with them: inf if none, 0 if the sample was misclassified to begin with."""
+
+    def within(self, passes: int) -> Tensor:
+        """The distances of all samples after at most so many passes each."""
+        return self.distances.masked_fill(self.passes > passes, torch.inf).amin(1)
+
+
+class StopAttack(Exception):  # noqa: N818 (a request, as StopIteration is, and no error)
+    """Raised by an `observe` hook to end a search; `auto` then returns the best found so far."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pdpgd.attacks.config import GameConfig
-from pdpgd.attacks.contract import AttackResult, Observation, Observe
+from pdpgd.attacks.contract import AttackResult, History, Observation, Observe
 from pdpgd.attacks.loop import Move, Rows, game_mode, play
 from pdpgd.attacks.problem import Problem, check_classes
 from pdpgd.attacks.starts import random_rows
@@ -30,7 +30,9 @@ def attack(problem: Problem, *, move: Move, config: GameConfig, observe: Observe
         return summed_up(problem, campaign.best, prediction, wrong)
 
 
-def summed_up(problem: Problem, best: Incumbent, prediction: Tensor, wrong: Tensor) -> AttackResult:
+def summed_up(
+    problem: Problem, best: Incumbent, prediction: Tensor, wrong: Tensor, *, history: History | None = None
+) -> AttackResult:
     """The best points as a result; what was `wrong` already, with this `prediction`, is at distance 0."""
     found = best.size.isfinite()
     return AttackResult(
@@ -41,6 +43,7 @@ def summed_up(problem: Problem, best: Incumbent, prediction: Tensor, wrong: Tens
         forwards=problem.ledger.forwards,
         backwards=problem.ledger.backwards,
         penalty=best.penalty,
+        history=history,
     )
 
 

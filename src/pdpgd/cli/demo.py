@@ -15,7 +15,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     parser.add_argument("--model", default=MODEL, help="a shipped net for MNIST (%(default)s)")
     parser.add_argument("--limit", type=int, default=100, help="images, the first ones (%(default)s)")
-    parser.add_argument("--budget", type=int, default=500, help="gradients an image and norm (%(default)s)")
+    parser.add_argument(
+        "--budget", type=int, default=1000, help="forward + backward passes an image and norm (%(default)s)"
+    )
     parser.add_argument("--out", help="directory of the results (default: runs/MODEL-DATA-...)")
     mine = vars(parser.parse_args([]))
     parser.set_defaults(**{**evaluate.defaults(), **mine, "data": DATA})

@@ -48,8 +48,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument("--data-dir", help="where the data set lies (default: looked for, then downloaded)")
     asked = parser.add_argument_group("what is measured")
     asked.add_argument("--norm", action="append", metavar="NORM", help="repeatable (default: linf, l2, l1, l0)")
-    asked.add_argument("--attack", default="pdpgd", help="its name (%(default)s)")
-    asked.add_argument("--budget", type=int, default=1000, help="gradients a sample and norm (%(default)s)")
+    asked.add_argument("--attack", default="auto", help="its name: auto, auto-shared, pdpgd, pdgd (%(default)s)")
+    asked.add_argument(
+        "--budget", type=int, default=1000, help="forward + backward passes a sample and norm (%(default)s)"
+    )
     asked.add_argument("--limit", type=int, default=1000, help="samples, the first ones (%(default)s)")
     asked.add_argument("--seed", type=int, default=0, help="of the starts (%(default)s)")
     asked.add_argument("--chunk-size", type=int, default=100, help="samples written together (%(default)s)")
@@ -145,7 +147,7 @@ def show(
     from pdpgd.cli.curves import drawn
 
     spec = evaluation.spec
-    budget = f", {spec.budget} gradients a sample and norm" if spec.budget else ""
+    budget = f", {spec.budget} passes a sample and norm" if spec.budget else ""
     console.print(
         f"{spec.model['source']} on {evaluation.samples:,} samples of {spec.data['name']}: "
         f"{evaluation.clean_accuracy:.1%} right. Attack {spec.attack}{budget}.\n",

@@ -57,7 +57,7 @@ def evaluate(
     data: Any,
     *,
     norms: Sequence[str] = NORMS,
-    attack: Attack = "pdpgd",
+    attack: Attack = "auto",
     budget: int | None = None,
     limit: int | None = None,
     out: str | Path | None = None,
@@ -79,7 +79,8 @@ def evaluate(
 
     `model` is a name or path (see `load_model`) or your own module, called as it is. `data` is a name, a path, a torch
     data set or loader, or a pair (images, labels); `limit` takes the first ones. `attack` is a name of the catalogue,
-    with `budget` gradients a sample and norm (1000 if not given), or a function in the shape of `pdpgd.Attack`.
+    with `budget` forward + backward passes a sample and norm (1000 if not given), or a function in the shape of
+    `pdpgd.Attack`.
 
     `workers` is how many chunks are done at once: 1 if not given, on Ray all that the cluster has room for.
 

@@ -11,7 +11,7 @@ from typing import Any
 from pdpgd.errors import InvalidInputError, expect_setting
 from pdpgd.norms import norm_of
 
-FORMAT = 1
+FORMAT = 2
 DIFFERENCES_SHOWN = 12
 
 
@@ -27,7 +27,7 @@ class Spec:
     """In the order in which they are attacked: what one found seeds the next."""
     attack: str
     budget: int | None
-    """Gradients a sample and norm; None for an attack of the user's own, which has its own settings."""
+    """Forward + backward passes a sample and norm; None for an attack of the user's own, which has its own settings."""
     seed: int
     chunk_size: int
     """Samples that are attacked, judged and written together."""

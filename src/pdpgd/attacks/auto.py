@@ -1,0 +1,200 @@
+"""auto, the product's own attack: many short descents within a budget of passes, and nothing to tune.
+
+A descent answers both players of the game exactly on the linearised margin (`game.linearised`), and has mostly arrived
+after twenty steps. What decides how small the result is, is where it starts: from the input towards the class that is
+nearest on the linearised margins, from far away, from around the input, from around the best point so far.
+docs/auto.md has the method and what each part is worth.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, cycle, islice
+from numbers import Integral
+
+import torch
+from torch import Tensor
+
+from pdpgd.attacks.contract import AttackResult, Bounds, Observe, StopAttack
+from pdpgd.attacks.descent import margin_itself, towards
+from pdpgd.attacks.geometry import nearness
+from pdpgd.attacks.loop import Rows, game_mode
+from pdpgd.attacks.problem import pose
+from pdpgd.attacks.pruning import prune
+from pdpgd.attacks.restarts import batches, judge_inputs, summed_up
+from pdpgd.attacks.search import Search
+from pdpgd.attacks.tactics import CLASS, FAR, HOPPING, NEAR, POLISH, STEADY, Tactic, carry_out
+from pdpgd.classifier import Model
+from pdpgd.criteria import Surrogate
+from pdpgd.errors import InvalidInputError
+from pdpgd.norms import Norm
+
+FIRST = (CLASS, STEADY, FAR, NEAR, CLASS)
+THEN = (HOPPING, STEADY, HOPPING, FAR, HOPPING, STEADY, HOPPING, NEAR)
+# Gradients of one descent, at least: with more, a budget gives more descents before it gives longer ones.
+STEPS = 17
+LONG_STEPS = 20
+# The share of a budget that goes into the last descent, from the best point.
+POLISH_SHARE = 0.15
+# Passes from which on there is more than one descent, and from which on the classes are ranked.
+SEVERAL_FROM = 60
+# Runners-up that are ranked by their linearised distance: a backward pass each.
+RANKED = 5
+# Passes that are kept for trying single entries, in a norm that counts them.
+PRUNING = 12
+# A descent that makes the best smaller by less than this share did not improve it; after so many in a row a sample has
+# converged.
+WORTHWHILE = 1e-3
+PATIENCE = 15
+
+
+@torch.inference_mode(False)
+def auto(
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    norm: str | Norm,
+    budget: int = 1000,
+    share: bool = False,
+    targets: Tensor | None = None,
+    bounds: Bounds = (0.0, 1.0),
+    seed: int = 0,
+    indices: Tensor | None = None,
+    starts: Tensor | None = None,
+    observe: Observe | None = None,
+    max_batch: int = 256,
+) -> AttackResult:
+    """Find the smallest perturbation of each input that changes the model's answer, within a budget.
+
+    `budget` is the number of forward plus backward passes that a sample may cost; one that has converged stops before.
+    With `share`, the samples of the call share what is left then: the budget bounds their mean, and what is found
+    depends on the samples that share. `norm`, `targets`, `bounds`, `seed`, `indices` and `starts` mean what they mean
+    for `pdpgd`; `max_batch` bounds the samples that are worked on together, and so the memory.
+    The result's `history` has the best so far against the passes; an `observe` hook that raises `StopAttack` ends the
+    search, and the result is what was found until then.
+    """
+    budget, max_batch = _count("budget", budget), _count("max_batch", max_batch)
+    problem = pose(
+        model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices, starts=starts
+    )
+    with game_mode():
+        prediction, margin = judge_inputs(problem, max_batch)
+        wrong = margin < 0
+        search = Search(problem, wrong=wrong, budget=budget, observe=observe)
+        campaign = _Campaign(search, budget, max_batch)
+        try:
+            campaign.run((~wrong).nonzero().flatten())
+            if share:
+                campaign.spend_what_is_left((~wrong).nonzero().flatten())
+        except StopAttack:
+            pass
+        return summed_up(problem, search.best, prediction, wrong, history=search.history())
+
+
+def _count(name: str, value: int) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise InvalidInputError(f"{name}: expected an integer >= 1, got {value!r}")
+    return int(value)
+
+
+class _Campaign:
+    """The descents of one call."""
+
+    def __init__(self, search: Search, budget: int, max_batch: int) -> None:
+        self.search, self.budget, self.max_batch = search, budget, max_batch
+        problem = search.problem
+        self.counts = problem.norm.relaxed is not None
+        rows = len(problem.inputs)
+        self.idle = torch.zeros(rows, dtype=torch.long, device=problem.inputs.device)
+        self.classes: Tensor | None = None
+        """The runners-up of each sample, nearest first; None where the classes are not ranked."""
+
+    def run(self, everyone: Tensor) -> None:
+        """The whole budget of each sample, in batches."""
+        for samples in batches(everyone, self.max_batch):
+            self._judge_starts(samples)
+            self._rank(samples)
+            self._descents(samples)
+            self._finish(samples)
+
+    def spend_what_is_left(self, everyone: Tensor) -> None:
+        """More descents for the samples that have not converged, as long as the others' passes last."""
+        cost = 2 * LONG_STEPS + 1
+        left = self.budget * len(everyone) - int(self.search.spent[everyone].sum())
+        number = self._descents_within(self.budget)
+        for tactic in cycle((HOPPING, STEADY, HOPPING, FAR, HOPPING, POLISH)):
+            samples = self._unfinished(everyone)[: left // cost]
+            if len(samples) == 0:
+                return
+            number += 1
+            for batch in batches(samples, self.max_batch):
+                self._descend(tactic, batch, number=number, steps=LONG_STEPS)
+            left -= cost * len(samples)
+
+    def _left(self, samples: Tensor) -> int:
+        """Passes that every one of the samples may still cost."""
+        return self.budget - int(self.search.spent[samples].amax()) if len(samples) else 0
+
+    def _unfinished(self, samples: Tensor) -> Tensor:
+        best = self.search.best.size[samples]
+        return samples[(best > self.search.problem.norm.smallest) & (self.idle[samples] < PATIENCE)]
+
+    def _judge_starts(self, samples: Tensor) -> None:
+        starts = self.search.problem.starts
+        if starts is not None and self._left(samples) > 0:
+            self.search.look(Rows.of(self.search.problem, samples, torch.zeros_like(samples)), starts[samples])
+
+    def _rank(self, samples: Tensor) -> None:
+        """Order the runners-up by how far they are on the linearised margins."""
+        problem = self.search.problem
+        if problem.criterion.targeted or self._left(samples) < SEVERAL_FROM:
+            return
+        rows = Rows.of(problem, samples, torch.zeros_like(samples))
+        leads = self.search.leads(rows, RANKED)
+        far = torch.stack([nearness(problem.norm, lead, rows.inputs, problem.box) for lead in leads], 1)
+        others = torch.stack([lead.other for lead in leads], 1)
+        if self.classes is None:
+            self.classes = others.new_zeros(len(problem.inputs), others.shape[1])
+        self.classes[samples] = others.gather(1, far.argsort(1))
+
+    def _descents_within(self, passes: int) -> int:
+        return max(1, passes // (2 * STEPS + 1)) if passes >= SEVERAL_FROM else 1
+
+    def _descents(self, samples: Tensor) -> None:
+        passes = self._left(samples)
+        if passes >= SEVERAL_FROM:
+            passes -= int(POLISH_SHARE * passes) + (PRUNING if self.counts else 0)
+        count = self._descents_within(passes)
+        steps = (passes // count - 1) // 2
+        chosen = 0
+        for number, tactic in enumerate(islice(chain(FIRST, cycle(THEN)), count)):
+            remaining = self._unfinished(samples)
+            if len(remaining) == 0:
+                return
+            pursue: Surrogate = margin_itself
+            if tactic is CLASS and self.classes is not None and chosen < self.classes.shape[1]:
+                pursue = towards(self.classes[remaining, chosen])
+                chosen += 1
+            self._descend(tactic, remaining, number=number, steps=steps, pursue=pursue)
+
+    def _descend(
+        self, tactic: Tactic, samples: Tensor, *, number: int, steps: int, pursue: Surrogate = margin_itself
+    ) -> None:
+        before = self.search.best.size[samples]
+        rows = Rows.of(self.search.problem, samples, torch.full_like(samples, number))
+        carry_out(tactic, self.search, rows, steps=steps, pursue=pursue)
+        improved = self.search.best.size[samples] < before * (1.0 - WORTHWHILE)
+        self.idle[samples] = (self.idle[samples] + 1).masked_fill(improved | before.isinf(), 0)
+
+    def _finish(self, samples: Tensor) -> None:
+        """From the best point: a last descent, and in a norm that counts, entry by entry."""
+        found = self.search.best.size[samples]
+        samples = samples[found.isfinite() & (found > self.search.problem.norm.smallest)]
+        if len(samples) == 0:
+            return
+        kept = PRUNING if self.counts else 0
+        steps = min((self._left(samples) - kept - 1) // 2, max(LONG_STEPS, int(POLISH_SHARE * self.budget / 2)))
+        if steps > 0:
+            self._descend(POLISH, samples, number=0, steps=steps)
+        if self.counts:
+            prune(self.search, samples, passes=self._left(samples))

@@ -1,0 +1,115 @@
+"""Both players at once, exactly, on the linearised margin.
+
+At a perturbation r with margin m and slope g, the next one is
+
+    argmin_u  f(u) + 1/(2t) ||u - r||^2   subject to   m + <g, u - r> <= -overshoot,  low <= u <= high.
+
+For a price p of the constraint it is u(p) = prox_{t f}(r - t p g) inside the box, and <g, u(p)> falls as p grows: the
+dual player's answer is one root a sample, found by elementwise work without a query of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pdpgd.tensors import clip, flat, per_sample
+
+BoxProx = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(v, weight, low, high) -> argmin_z weight f(z) + 1/2 ||z - v||^2 inside the box."""
+Response = Callable[[Tensor], Tensor]
+"""From one number a sample to its perturbation; the larger the number, the farther it goes down the slope."""
+
+# Logarithms of the prices between which the root is looked for, in units of the box and with slopes of length 1, and
+# how often the interval is halved: to 2^-14 of a price.
+LEAST_PRICE, HIGHEST_PRICE = -8.0, 14.0
+HALVINGS = 18
+
+# The linear model is off by this share of the change it promised: above the first the trust falls, below the second it
+# grows.
+MISLED, CONFIRMED = 0.6, 0.25
+LESS_TRUST, MORE_TRUST = 0.6, 1.3
+LEAST_TRUST, HIGHEST_TRUST = 0.02, 30.0
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The margin around a perturbation, as a distance: the slope has length 1."""
+
+    gap: Tensor
+    """What is left to the boundary, along the slope; negative beyond it."""
+    slope: Tensor
+
+    @classmethod
+    def of(cls, margin: Tensor, gradient: Tensor) -> Linear:
+        """No boundary is farther than the unit box is wide; a slope of zero stays zero."""
+        farthest = math.sqrt(flat(gradient).shape[1])
+        size = torch.linalg.vector_norm(flat(gradient), dim=1).clamp(min=torch.finfo(gradient.dtype).tiny)
+        gap = (margin / size).clamp(-farthest, farthest)
+        return cls(gap, gradient / per_sample(size, gradient))
+
+    def descent(self, move: Tensor) -> Tensor:
+        """By how much a move takes the gap down."""
+        return -(flat(self.slope) * flat(move)).sum(1)
+
+
+def proximal_response(prox: BoxProx, delta: Tensor, slope: Tensor, step: Tensor, low: Tensor, high: Tensor) -> Response:
+    """u(p) = prox_{t f}(r - t p g); the number is log p."""
+    t = per_sample(step, delta)
+
+    def respond(log_price: Tensor) -> Tensor:
+        return prox(delta - t * per_sample(log_price.exp(), delta) * slope, step, low, high)
+
+    return respond
+
+
+def level_response(delta: Tensor, slope: Tensor, step: Tensor, low: Tensor, high: Tensor) -> Response:
+    """The l-infinity form: argmin ||u||_inf subject to |u - r| <= t, whose answer needs neither sort nor search.
+
+    Each entry stands at -level * sign(g), as far as the step and the box allow; without slope it comes inside the
+    level. The number is log level + HIGHEST_PRICE, so that the largest one is the whole box.
+    """
+    t = per_sample(step, delta)
+    low, high = torch.maximum(delta - t, low), torch.minimum(delta + t, high)
+    down = -slope.sign()
+    flatland = slope == 0
+    some_flatland = bool(flatland.any())
+
+    def respond(log_level: Tensor) -> Tensor:
+        level = per_sample((log_level - HIGHEST_PRICE).exp(), delta)
+        u = clip(level * down, low, high)
+        return torch.where(flatland, clip(clip(delta, -level, level), low, high), u) if some_flatland else u
+
+    return respond
+
+
+def cross(respond: Response, linear: Linear, delta: Tensor, overshoot: Tensor) -> Tensor:
+    """The least perturbation of a response that crosses the linear boundary by `overshoot`, or its farthest one."""
+    need = linear.gap + overshoot
+    bottom = torch.full_like(need, LEAST_PRICE)
+    top = torch.full_like(need, HIGHEST_PRICE)
+    for _ in range(HALVINGS):
+        middle = (bottom + top) / 2
+        crossed = linear.descent(respond(middle) - delta) >= need
+        bottom, top = torch.where(crossed, bottom, middle), torch.where(crossed, middle, top)
+    return respond(top)
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How far the linear model is believed, sample by sample, in units of the perturbation's present size."""
+
+    value: Tensor
+
+    def judged(self, promised: Tensor, came: Tensor) -> Trust:
+        """After a step that promised one change of the margin, and came out at another."""
+        error = (came - promised).abs() / (promised.abs() + torch.finfo(came.dtype).tiny)
+        factor = torch.where(error > MISLED, LESS_TRUST, torch.where(error < CONFIRMED, MORE_TRUST, 1.0))
+        return replace(self, value=(self.value * factor).clamp(LEAST_TRUST, HIGHEST_TRUST))
+
+    def select(self, rows: Tensor) -> Trust:
+        return replace(self, value=self.value[rows])

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The constraints reach pip's build environments too, so that nothing pulls in another torch.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check format bench bench-evaluate bench-port zoo clean
+.PHONY: help demo test check format bench bench-auto bench-evaluate bench-peers bench-port zoo clean
 
 help:
 	@echo "make demo        evaluate a shipped net on embedded images in every norm"
@@ -14,6 +14,8 @@ help:
 	@echo "make format      rewrite the code in the house format"
 	@echo "make bench       time of an attack step over a bare forward + backward pass"
 	@echo "make bench-evaluate  cost of an evaluation, and its bits on every engine, killed and resumed"
+	@echo "make bench-auto  what each part of auto is worth, and its cost as the work grows"
+	@echo "make bench-peers auto beside the public attacks at equal cost (needs ../shared/bench and CIFAR-10; hours)"
 	@echo "make bench-port  our attacks beside the public port of the paper's (needs ../shared/bench)"
 	@echo "make zoo         train the shipped nets again, into trained/ (hours)"
 
@@ -56,6 +58,13 @@ bench: $(VENV)/.dev
 bench-evaluate: $(VENV)/.dev
 	$(BIN)/python benchmarks/evaluation_cost.py
 	$(BIN)/python benchmarks/identical_bits.py
+
+bench-auto: $(VENV)/.dev
+	$(BIN)/python benchmarks/auto_parts.py --table docs/auto_parts.md
+	$(BIN)/python benchmarks/auto_growth.py
+
+bench-peers: $(VENV)/.port
+	$(BIN)/python benchmarks/against_peers.py --table docs/peers.md
 
 bench-port: $(VENV)/.port
 	$(BIN)/python benchmarks/against_port.py

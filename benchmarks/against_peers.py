@@ -34,8 +34,7 @@ MNIST_NETS = (*shared_zoo.MODELS, "mnist-plain", "mnist-linf-at", "mnist-l2-at")
 BUDGETS = (200, 1000)
 # Nets with misleading gradients, where the paper's attack has ten restarts and a fine-tuning: 11,000 passes.
 MISLEADING = ("mnist-linf-at", "cifar10-linf-at")
-PAPER = "paper, 10 restarts"
-PAPER_PASSES = 11000
+PAPER = peers_report.PAPER
 SEED = 0
 
 

@@ -8,6 +8,7 @@ docs/auto.md has the method and what each part is worth.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import chain, cycle, islice
 from numbers import Integral
 
@@ -28,15 +29,19 @@ from pdpgd.criteria import Surrogate
 from pdpgd.errors import InvalidInputError
 from pdpgd.norms import Norm
 
-FIRST = (CLASS, STEADY, FAR, NEAR, CLASS)
-THEN = (HOPPING, STEADY, HOPPING, FAR, HOPPING, STEADY, HOPPING, NEAR)
+# First every kind of start, then mostly hops from the best that they have found.
+FIRST = (CLASS, STEADY, FAR, NEAR, CLASS, STEADY, STEADY)
+_HOPS = (HOPPING, HOPPING, HOPPING)
+THEN = (*_HOPS, NEAR, *_HOPS, CLASS, *_HOPS, FAR)
 # Gradients of one descent, at least: with more, a budget gives more descents before it gives longer ones.
 STEPS = 17
 LONG_STEPS = 20
 # The share of a budget that goes into the last descent, from the best point.
 POLISH_SHARE = 0.15
-# Passes from which on there is more than one descent, and from which on the classes are ranked.
-SEVERAL_FROM = 60
+# Passes from which on there are several descents, and budgets from which on the classes are ranked: with fewer, the
+# ranking's backward passes would not be made up for by the forward passes that judge the ends of the descents.
+SEVERAL_FROM = 90
+RANKED_FROM = 110
 # Runners-up that are ranked by their linearised distance: a backward pass each.
 RANKED = 5
 # Passes that are kept for trying single entries, in a norm that counts them.
@@ -47,7 +52,6 @@ WORTHWHILE = 1e-3
 PATIENCE = 15
 
 
-@torch.inference_mode(False)
 def auto(
     model: Model,
     inputs: Tensor,
@@ -97,6 +101,31 @@ def _count(name: str, value: int) -> int:
     return int(value)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """How the passes of a sample are shared out; the same for all samples, whatever else is in their batch."""
+
+    descents: int
+    steps: int
+    """Of each of them; 0 if there is no room for one."""
+    polish: int
+    """Steps of the last descent; 0 for none."""
+    pruning: int
+    """Forward passes at the end, in a norm that counts."""
+
+    @classmethod
+    def within(cls, passes: int, *, counts: bool) -> Plan:
+        if passes < SEVERAL_FROM:
+            steps = max(0, (passes - 1) // 2)
+            return cls(1, steps, 0, passes - 2 * steps - 1 if steps else 0)
+        kept = int(POLISH_SHARE * passes) + (PRUNING if counts else 0)
+        descents = (passes - kept) // (2 * STEPS + 1)
+        steps = ((passes - kept) // descents - 1) // 2
+        left = passes - descents * (2 * steps + 1)
+        polish = (left - (PRUNING if counts else 0) - 1) // 2
+        return cls(descents, steps, polish, left - 2 * polish - 1)
+
+
 class _Campaign:
     """The descents of one call."""
 
@@ -113,16 +142,21 @@ class _Campaign:
         """The whole budget of each sample, in batches."""
         for samples in batches(everyone, self.max_batch):
             self._judge_starts(samples)
+            samples = self._unfinished(samples)
+            if len(samples) == 0:
+                continue
             self._rank(samples)
-            self._descents(samples)
-            self._finish(samples)
+            # All samples of a batch have spent the same until here.
+            plan = Plan.within(self.budget - int(self.search.spent[samples[0]]), counts=self.counts)
+            self._descents(samples, plan)
+            self._finish(samples, plan)
 
     def spend_what_is_left(self, everyone: Tensor) -> None:
         """More descents for the samples that have not converged, as long as the others' passes last."""
         cost = 2 * LONG_STEPS + 1
         left = self.budget * len(everyone) - int(self.search.spent[everyone].sum())
-        number = self._descents_within(self.budget)
-        for tactic in cycle((HOPPING, STEADY, HOPPING, FAR, HOPPING, POLISH)):
+        number = self.budget  # beyond the descents that a budget has room for
+        for tactic in cycle((*_HOPS, STEADY, POLISH)):
             samples = self._unfinished(everyone)[: left // cost]
             if len(samples) == 0:
                 return
@@ -131,23 +165,19 @@ class _Campaign:
                 self._descend(tactic, batch, number=number, steps=LONG_STEPS)
             left -= cost * len(samples)
 
-    def _left(self, samples: Tensor) -> int:
-        """Passes that every one of the samples may still cost."""
-        return self.budget - int(self.search.spent[samples].amax()) if len(samples) else 0
-
     def _unfinished(self, samples: Tensor) -> Tensor:
         best = self.search.best.size[samples]
         return samples[(best > self.search.problem.norm.smallest) & (self.idle[samples] < PATIENCE)]
 
     def _judge_starts(self, samples: Tensor) -> None:
         starts = self.search.problem.starts
-        if starts is not None and self._left(samples) > 0:
+        if starts is not None and self.budget > 1:
             self.search.look(Rows.of(self.search.problem, samples, torch.zeros_like(samples)), starts[samples])
 
     def _rank(self, samples: Tensor) -> None:
         """Order the runners-up by how far they are on the linearised margins."""
         problem = self.search.problem
-        if problem.criterion.targeted or self._left(samples) < SEVERAL_FROM:
+        if problem.criterion.targeted or self.budget < RANKED_FROM:
             return
         rows = Rows.of(problem, samples, torch.zeros_like(samples))
         leads = self.search.leads(rows, RANKED)
@@ -157,17 +187,11 @@ class _Campaign:
             self.classes = others.new_zeros(len(problem.inputs), others.shape[1])
         self.classes[samples] = others.gather(1, far.argsort(1))
 
-    def _descents_within(self, passes: int) -> int:
-        return max(1, passes // (2 * STEPS + 1)) if passes >= SEVERAL_FROM else 1
-
-    def _descents(self, samples: Tensor) -> None:
-        passes = self._left(samples)
-        if passes >= SEVERAL_FROM:
-            passes -= int(POLISH_SHARE * passes) + (PRUNING if self.counts else 0)
-        count = self._descents_within(passes)
-        steps = (passes // count - 1) // 2
+    def _descents(self, samples: Tensor, plan: Plan) -> None:
+        if plan.steps == 0:
+            return
         chosen = 0
-        for number, tactic in enumerate(islice(chain(FIRST, cycle(THEN)), count)):
+        for number, tactic in enumerate(islice(chain(FIRST, cycle(THEN)), plan.descents)):
             remaining = self._unfinished(samples)
             if len(remaining) == 0:
                 return
@@ -175,7 +199,7 @@ class _Campaign:
             if tactic is CLASS and self.classes is not None and chosen < self.classes.shape[1]:
                 pursue = towards(self.classes[remaining, chosen])
                 chosen += 1
-            self._descend(tactic, remaining, number=number, steps=steps, pursue=pursue)
+            self._descend(tactic, remaining, number=number, steps=plan.steps, pursue=pursue)
 
     def _descend(
         self, tactic: Tactic, samples: Tensor, *, number: int, steps: int, pursue: Surrogate = margin_itself
@@ -186,15 +210,13 @@ class _Campaign:
         improved = self.search.best.size[samples] < before * (1.0 - WORTHWHILE)
         self.idle[samples] = (self.idle[samples] + 1).masked_fill(improved | before.isinf(), 0)
 
-    def _finish(self, samples: Tensor) -> None:
+    def _finish(self, samples: Tensor, plan: Plan) -> None:
         """From the best point: a last descent, and in a norm that counts, entry by entry."""
         found = self.search.best.size[samples]
         samples = samples[found.isfinite() & (found > self.search.problem.norm.smallest)]
         if len(samples) == 0:
             return
-        kept = PRUNING if self.counts else 0
-        steps = min((self._left(samples) - kept - 1) // 2, max(LONG_STEPS, int(POLISH_SHARE * self.budget / 2)))
-        if steps > 0:
-            self._descend(POLISH, samples, number=0, steps=steps)
+        if plan.polish > 0:
+            self._descend(POLISH, samples, number=plan.descents, steps=plan.polish)
         if self.counts:
-            prune(self.search, samples, passes=self._left(samples))
+            prune(self.search, samples, passes=plan.pruning)

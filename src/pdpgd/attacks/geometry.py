@@ -16,6 +16,8 @@ from pdpgd.tensors import flat
 Propose = Callable[[Tensor, Linear, Tensor, float, Tensor, Tensor], Tensor]
 """(delta, linear, trust, overshoot, low, high) -> the next perturbation."""
 
+# Where a start is on the boundary itself there is no length to go by: this one, in units of the box.
+LEAST_LENGTH = 1e-4
 # What a trust of 1 is in l-infinity, where a step may move every entry, as a share of the largest one.
 LEVEL_STEP = 0.2
 
@@ -32,7 +34,7 @@ def _by_prox(
     norm: Norm, delta: Tensor, linear: Linear, trust: Tensor, overshoot: float, low: Tensor, high: Tensor
 ) -> Tensor:
     """A trust of 1 weighs ||u - r||^2 / 2 in units of the present perturbation's length against its size."""
-    length = torch.maximum(size_l2(delta), linear.gap.abs())
+    length = torch.maximum(size_l2(delta), linear.gap.abs()).clamp(min=LEAST_LENGTH)
     size = norm.size(delta)
     step = trust * length.square() / torch.where(size > 0, size, length)
     respond = proximal_response(norm.prox_in_box, delta, linear.slope, step, low, high)
@@ -43,16 +45,16 @@ def _by_count(
     norm: Norm, delta: Tensor, linear: Linear, trust: Tensor, overshoot: float, low: Tensor, high: Tensor
 ) -> Tensor:
     """A trust of 1: moving a pixel through half the box costs what it would cost to change another one."""
-    taken = torch.maximum(linear.descent(delta).abs(), linear.gap.abs())
+    taken = torch.maximum(linear.descent(delta).abs(), linear.gap.abs()).clamp(min=LEAST_LENGTH)
     channels = delta.shape[1] if delta.ndim > 2 else 1
     respond = proximal_response(norm.prox_in_box, delta, linear.slope, trust * channels, low, high)
     return cross(respond, linear, delta, overshoot * taken)
 
 
 def _by_level(delta: Tensor, linear: Linear, trust: Tensor, overshoot: float, low: Tensor, high: Tensor) -> Tensor:
-    length = torch.maximum(size_l2(delta), linear.gap.abs())
+    length = torch.maximum(size_l2(delta), linear.gap.abs()).clamp(min=LEAST_LENGTH)
     needed = linear.gap.abs() / size_l1(linear.slope).clamp(min=torch.finfo(delta.dtype).tiny)
-    step = LEVEL_STEP * trust * torch.maximum(size_linf(delta), needed)
+    step = LEVEL_STEP * trust * torch.maximum(size_linf(delta), needed).clamp(min=LEAST_LENGTH)
     respond = level_response(delta, linear.slope, step, low, high)
     return cross(respond, linear, delta, overshoot * length)
 

@@ -51,6 +51,7 @@ class Search:
         """One forward pass at the inputs, and a backward pass for each of the first `count` runners-up."""
         leads = self.problem.classifier.leads(rows.inputs, rows.samples, rows.criterion.classes, count)
         self.problem.ledger.add(rows.samples, forwards=1, backwards=len(leads))
+        self._record(rows.samples)
         return leads
 
     def history(self) -> History:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pdpgd.tensors import clip, flat, per_sample
+from pdpgd.tensors import clip, flat, length, per_sample
 
 BoxProx = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(v, weight, low, high) -> argmin_z weight f(z) + 1/2 ||z - v||^2 inside the box."""
@@ -48,7 +48,7 @@ class Linear:
     def of(cls, margin: Tensor, gradient: Tensor) -> Linear:
         """No boundary is farther than the unit box is wide; a slope of zero stays zero."""
         farthest = math.sqrt(flat(gradient).shape[1])
-        size = torch.linalg.vector_norm(flat(gradient), dim=1).clamp(min=torch.finfo(gradient.dtype).tiny)
+        size = length(flat(gradient), 1).squeeze(1).clamp(min=torch.finfo(gradient.dtype).tiny)
         gap = (margin / size).clamp(-farthest, farthest)
         return cls(gap, gradient / per_sample(size, gradient))
 

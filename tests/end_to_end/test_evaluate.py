@@ -33,7 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_command_ends_with_table_curves_report_and_place(place: Path) -> None:
     said = (place / "stdout").read_text()
-    assert "mnist-plain on 12 samples of mnist-1000: 100.0% right. Attack pdpgd, 40 gradients a sample and norm" in said
+    assert "mnist-plain on 12 samples of mnist-1000: 100.0% right. Attack auto, 40 passes a sample and norm" in said
     for part in (
         "at 8 bits",
         "linf: robust accuracy",
@@ -128,7 +128,6 @@ def test_an_unfinished_run_is_not_exported(tmp_path: Path) -> None:
 
 
 def test_the_shipped_plain_net_trips_no_check() -> None:
-    """With 200 gradients it would: single gradient steps then beat the attack on one sample in five."""
     evaluation = evaluate("mnist-plain", "mnist-1000", limit=60, budget=300, threads=1)
     assert evaluation.reliability.verdict == "trusted", [check.sentence for check in evaluation.reliability.alarms]
     assert all(check.passed for check in evaluation.reliability.checks)

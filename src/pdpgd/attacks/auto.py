@@ -140,15 +140,15 @@ class _Campaign:
 
     def run(self, everyone: Tensor) -> None:
         """The whole budget of each sample, in batches."""
+        starts = 0 if self.search.problem.starts is None else 1
         for samples in batches(everyone, self.max_batch):
-            self._judge_starts(samples)
-            samples = self._unfinished(samples)
-            if len(samples) == 0:
-                continue
             self._rank(samples)
             # All samples of a batch have spent the same until here.
-            plan = Plan.within(self.budget - int(self.search.spent[samples[0]]), counts=self.counts)
+            left = self.budget - int(self.search.spent[samples[0]])
+            plan = Plan.within(left - starts, counts=self.counts)
             self._descents(samples, plan)
+            if left > 0:
+                self._judge_starts(samples)
             self._finish(samples, plan)
 
     def spend_what_is_left(self, everyone: Tensor) -> None:
@@ -170,8 +170,9 @@ class _Campaign:
         return samples[(best > self.search.problem.norm.smallest) & (self.idle[samples] < PATIENCE)]
 
     def _judge_starts(self, samples: Tensor) -> None:
+        """After the descents: a point of the same size counts as their own, and the last descent begins at the best."""
         starts = self.search.problem.starts
-        if starts is not None and self.budget > 1:
+        if starts is not None:
             self.search.look(Rows.of(self.search.problem, samples, torch.zeros_like(samples)), starts[samples])
 
     def _rank(self, samples: Tensor) -> None:

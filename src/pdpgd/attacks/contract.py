@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -79,7 +79,7 @@ Observe = Callable[[Observation], None]
 
 
 class Attack(Protocol):
-    """The call shape that ours and all rival attacks share.
+    """The call shape that ours and all rival attacks share; each has settings of its own beside it.
 
     `starts` are points known before, shaped as the inputs and inside the box, one a sample: where one is adversarial it
     competes with what the attack finds.
@@ -95,7 +95,6 @@ class Attack(Protocol):
         targets: Tensor | None = None,
         bounds: Bounds = (0.0, 1.0),
         seed: int = 0,
-        config: Any = None,
         indices: Tensor | None = None,
         starts: Tensor | None = None,
         observe: Observe | None = None,

@@ -36,7 +36,7 @@ OTHER: dict[str, Any] = {
     "threads": 1,
     "device": "cuda",
     "made_with": {**SPEC.made_with, "torch": "2.3"},
-    "format": 2,
+    "format": 3,
 }
 
 
@@ -48,7 +48,7 @@ def test_a_spec_comes_back_from_json() -> None:
 
 
 def test_the_digest_is_the_same_tomorrow() -> None:
-    assert SPEC.digest() == "1984b35d73563bf949e21bd9f8420a1acd53799a7dc8aab05373e88ac6fdd7b7"
+    assert SPEC.digest() == "b5991a3fe86116f160dfd9e075818756f9e8931ce4274ec5262df020b7bb64bd"
 
 
 def test_the_digest_does_not_depend_on_the_order_of_a_mapping() -> None:
@@ -110,13 +110,13 @@ def test_norms_that_are_missing_doubled_or_unknown_are_refused() -> None:
         None,
         [],
         {},
-        {**SPEC.as_json(), "format": 0},
+        {**SPEC.as_json(), "format": 1},
         {**SPEC.as_json(), "more": 1},
         {name: value for name, value in SPEC.as_json().items() if name != "seed"},
     ],
 )
 def test_json_that_is_no_spec_is_refused(entries: object) -> None:
-    with pytest.raises(InvalidInputError, match="expected a spec of format 1 with the entries attack, batch_size"):
+    with pytest.raises(InvalidInputError, match="expected a spec of format 2 with the entries attack, batch_size"):
         Spec.from_json(entries)
 
 

@@ -165,7 +165,7 @@ def test_files_without_a_receipt_and_drafts_are_what_a_killed_run_leaves_and_are
         ({"limit": 7}, ["data.samples: 10 there, 7 asked", "data.sha256: "]),
         ({"chunk_size": 5, "batch_size": 2}, ["batch_size: 100 there, 2 asked", "chunk_size: 4 there, 5 asked"]),
         ({"threads": 2}, ["threads: 1 there, 2 asked"]),
-        ({"attack": "pdgd"}, ["attack: pdpgd there, pdgd asked"]),
+        ({"attack": "pdgd"}, ["attack: auto there, pdgd asked"]),
     ],
     ids=lambda value: ",".join(value),
 )

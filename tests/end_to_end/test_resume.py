@@ -28,11 +28,13 @@ SAMPLES, SPOILT = 72, 70
 PATIENCE = 120.0
 
 PROGRAM = """
-import pickle, sys
+import pickle, signal, sys
 from pathlib import Path
 from pdpgd.evaluation.runner import evaluate
 
 if __name__ == "__main__":
+    # A shell lets what it starts in the background ignore Ctrl-C, and that is handed down.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     evaluate(**pickle.loads(Path(sys.argv[1]).read_bytes()))
 """
 

@@ -29,14 +29,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="mnist-linf-at")
     parser.add_argument("--limit", type=int, default=1000)
-    parser.add_argument("--budget", type=int, default=100)
+    parser.add_argument("--attack", default="pdpgd")
+    parser.add_argument("--budget", type=int, default=200)
     parser.add_argument("--batch-size", type=int, default=100)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
 
     # As many as the attacks will make, in batches: what the run counts decides how they are weighed.
-    passes = options.limit * options.budget * 4 // options.batch_size
+    passes = options.limit * (options.budget // 2) * 4 // options.batch_size
     before = bare(options, passes // 2)
     seconds, memory, facts = evaluated(options)
     after = bare(options, passes // 2)
@@ -88,7 +89,7 @@ def evaluated(options: argparse.Namespace) -> tuple[float, float, dict[str, dict
     """Seconds, peak memory in GiB, and the numbers of a run."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pdpgd", "evaluate", options.model, "mnist-1000", "--json"]
-        for name in ("limit", "budget", "batch_size", "threads", "workers"):
+        for name in ("limit", "attack", "budget", "batch_size", "threads", "workers"):
             command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
         begin = time.perf_counter()
         process = subprocess.Popen([*command, "--out", f"{folder}/run"], stdout=subprocess.PIPE, text=True)

@@ -44,7 +44,7 @@ def _by_prox(
 def _by_count(
     norm: Norm, delta: Tensor, linear: Linear, trust: Tensor, overshoot: float, low: Tensor, high: Tensor
 ) -> Tensor:
-    """A trust of 1: moving a pixel through half the box costs what it would cost to change another one."""
+    """A trust of 1: moving a pixel through the whole box costs half of what it costs to change another one."""
     taken = torch.maximum(linear.descent(delta).abs(), linear.gap.abs()).clamp(min=LEAST_LENGTH)
     channels = delta.shape[1] if delta.ndim > 2 else 1
     respond = proximal_response(norm.prox_in_box, delta, linear.slope, trust * channels, low, high)

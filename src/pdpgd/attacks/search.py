@@ -19,7 +19,6 @@ class Search:
     def __init__(self, problem: Problem, *, wrong: Tensor, budget: int, observe: Observe | None) -> None:
         self.problem = problem
         self.best = Incumbent.none(problem.inputs)
-        self.phase = "search"
         self._wrong, self._observe = wrong, observe
         self._total = budget * int((~wrong).sum())
         everyone = torch.arange(len(wrong), device=wrong.device)
@@ -75,7 +74,7 @@ class Search:
         best = self._record(rows.samples)
         if self._observe is not None:
             done = int(self.spent.sum())
-            self._observe(Observation(self.phase, done, self._total, rows.samples, margin, best, nothing))
+            self._observe(Observation("search", done, self._total, rows.samples, margin, best, nothing))
 
     def _record(self, samples: Tensor) -> Tensor:
         ledger, best = self.problem.ledger, self.best.size[samples]

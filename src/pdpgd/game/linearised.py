@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -109,7 +109,4 @@ class Trust:
         """After a step that promised one change of the margin, and came out at another."""
         error = (came - promised).abs() / (promised.abs() + torch.finfo(came.dtype).tiny)
         factor = torch.where(error > MISLED, LESS_TRUST, torch.where(error < CONFIRMED, MORE_TRUST, 1.0))
-        return replace(self, value=(self.value * factor).clamp(LEAST_TRUST, HIGHEST_TRUST))
-
-    def select(self, rows: Tensor) -> Trust:
-        return replace(self, value=self.value[rows])
+        return Trust((self.value * factor).clamp(LEAST_TRUST, HIGHEST_TRUST))

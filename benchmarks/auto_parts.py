@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import pdpgd
 from pdpgd import catalogue
-from pdpgd.attacks import descent, tactics
+from pdpgd.attacks import tactics
 from pdpgd.subjects.data import load_data
 from pdpgd.subjects.models import load_model
 
@@ -62,9 +62,9 @@ def parts() -> dict[str, list[Change]]:
         "steady descents (far ones instead)": _instead(tactics.STEADY, tactics.FAR),
         "far descents (steady ones instead)": _instead(tactics.FAR, tactics.STEADY),
         "near descents (far ones instead)": _instead(tactics.NEAR, tactics.FAR),
-        "hops (far and steady ones instead)": [(auto, "THEN", (tactics.STEADY, tactics.FAR, tactics.NEAR))],
+        "hops (steady, far and near ones instead)": [(auto, "THEN", (tactics.STEADY, tactics.FAR, tactics.NEAR))],
         "short descents (twice as long ones instead)": [(auto, "STEPS", 2 * auto.STEPS)],
-        "memory of the slope": [(descent, "MEMORY", 0.0)],
+        "memory of the slope": _styles(memory=0.0),
         "trust that adapts": _styles(adaptive=False),
         "overshoot": _styles(overshoot=0.0),
         "polish": [(auto, "POLISH_SHARE", 0.0)],

@@ -62,22 +62,26 @@ def report(rows: list[Row], samples: list[int]) -> str:
         grouped.setdefault((row["model"], row["norm"], row["budget"]), []).append(row)
     cells = [cell for cell in map(Cell, grouped.values()) if OURS in cell.distances]
     contested = [cell for cell in cells if cell.peers]
+    restarted = [cell for cell in cells if PAPER in cell.distances]
+    sections = (
+        ("Mean distance", _means, contested),
+        ("With a fifth of the passes", _fifth, contested),
+        ("Against the paper's attack with ten restarts and fine-tuning", _restarts, restarted),
+        ("Sample by sample", _samples, contested),
+        ("Local optimality", _optimality, contested),
+        ("All attacks", _everyone, contested),
+    )
     parts = [
         f"# auto beside the public attacks\n\nImages {samples[0]} to {samples[1] - 1}, those the model gets right; "
         "seed 0. Written by `make bench-peers`; every point was judged again by a harness that none of the attacks "
-        "knows. A budget counts forward + backward passes a sample. `not all`: some sample was not fooled.",
-        _section("Mean distance", _means(contested)),
-        _section("With a fifth of the passes", _fifth(contested)),
-        _section("Against the paper's attack with ten restarts and fine-tuning", _restarts(cells)),
-        _section("Sample by sample", _samples(contested)),
-        _section("Local optimality", _optimality(contested)),
-        _section("All attacks", _everyone(contested)),
+        "knows. A budget counts forward + backward passes a sample. `not all`: some sample was not fooled."
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _section(title: str, body: str) -> str:
-    return f"## {title}\n\n{body}" if body else ""
+    # A part that has nothing to say yet is left out.
+    for title, write, about in sections:
+        body = write(about) if about else ""
+        if body:
+            parts.append(f"## {title}\n\n{body}")
+    return "\n\n".join(parts) + "\n"
 
 
 def _table(header: list[str], lines: list[list[str]]) -> str:
@@ -129,9 +133,8 @@ def _restarts(cells: list[Cell]) -> str:
             f"{cell.mean(OURS) / cell.mean(PAPER):.3f}",
         ]
         for cell in cells
-        if PAPER in cell.distances
     ]
-    return _table(["model", "norm", "auto", "passes", "paper's", "passes", "ratio"], lines) if lines else ""
+    return _table(["model", "norm", "auto", "passes", "paper's", "passes", "ratio"], lines)
 
 
 def _samples(cells: list[Cell]) -> str:

@@ -1,12 +1,14 @@
 """On an affine model the smallest perturbation is known: the attacks are held against it.
 
 To the class j, at margin m_j, it is m_j / ||w_y - w_j||_dual far; the nearest class decides. Under l0 it takes the
-fewest coordinates whose reach inside the box covers m_j. Two kinds of problem:
+fewest coordinates whose reach inside the box covers m_j. Three kinds of problem:
 
 - clear: the second nearest class is at least a quarter farther. One start has to get there, and what is measured is the
   descent.
 - contested: several classes are about as near. One start may end at another class, so what is measured is that
   restarts make up for it.
+- cornered: inputs all over the box and in its corners, far from the boundary. The box is in the way, and the minimum is
+  found class by class inside it.
 
 `pytest -s` prints the ratios of the mean distance to the mean of the exact one.
 """
@@ -21,7 +23,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pdpgd import AttackResult, PDGDConfig, PDPGDConfig, pdgd, pdpgd
+from pdpgd import AttackResult, PDGDConfig, PDPGDConfig, auto, pdgd, pdpgd
 from support.models import Affine, random_affine
 
 FEATURES, CLASSES, SAMPLES = 40, 10, 60
@@ -66,6 +68,32 @@ class Oracle:
     def exact(self, norm: str) -> Tensor:
         return self.distances(norm).amin(1)
 
+    def in_box(self, norm: str) -> Tensor:
+        """(samples, classes): the exact distance to each class inside the box; inf where it does not get there."""
+        if norm == "l0":
+            return self.fewest()
+        x, slopes, margins = self.inputs.double()[:, None], self.slopes, self.margins
+        corner = torch.where(slopes > 0, -x, 1 - x)
+        reach = -slopes * corner
+        if norm == "l1":
+            # The steepest coordinates go to the corner, the last one as far as is needed.
+            order = slopes.abs().argsort(2, descending=True)
+            reach, corner, steep = (v.gather(2, order) for v in (reach, corner.abs(), slopes.abs()))
+            missing = margins[..., None] - (reach.cumsum(2) - reach)
+            sizes = torch.minimum((missing / steep).clamp(min=0.0), corner).sum(2)
+        else:
+            # All go along the direction that is dual to the slope, each until the box stops it.
+            direction = -slopes.sign() if norm == "linf" else -slopes
+            low, high = torch.zeros_like(margins), torch.full_like(margins, 1e6)
+            for _ in range(100):
+                middle = (low + high) / 2
+                move = torch.minimum(torch.maximum(middle[..., None] * direction, -x), 1 - x)
+                crossed = -(slopes * move).sum(2) >= margins
+                low, high = torch.where(crossed, low, middle), torch.where(crossed, middle, high)
+            move = torch.minimum(torch.maximum(high[..., None] * direction, -x), 1 - x)
+            sizes = torch.linalg.vector_norm(move, math.inf if norm == "linf" else 2.0, dim=2)
+        return sizes.masked_fill(self.margins.isinf() | (reach.sum(2) <= margins), math.inf)
+
     def minimisers(self, norm: str) -> Tensor:
         """The exact perturbation: the margin, spent along the direction that is dual to the slope."""
         rows = torch.arange(len(self.inputs))
@@ -105,6 +133,13 @@ def contested_problem(seed: int, spread: float) -> Oracle:
     return Oracle(model, inputs, model.labels(inputs))
 
 
+def cornered_problem(seed: int, spread: float) -> Oracle:
+    generator = torch.Generator().manual_seed(seed)
+    model = random_affine(generator, features=FEATURES, classes=CLASSES, spread=spread)
+    inputs = (1.6 * torch.rand(SAMPLES, FEATURES, generator=generator) - 0.3).clamp(0.0, 1.0)
+    return Oracle(model, inputs, model.labels(inputs))
+
+
 @pytest.fixture(scope="module")
 def clear() -> Oracle:
     return clear_problem(seed=3, distance=0.1)
@@ -121,9 +156,9 @@ def attack(of: Oracle, name: str, norm: str, **settings: Any) -> AttackResult:
     return pdpgd(of.model, of.inputs, of.labels, norm=norm, config=PDPGDConfig(**settings))
 
 
-def judged_ratio(of: Oracle, result: AttackResult, norm: str, what: str) -> float:
+def judged_ratio(of: Oracle, result: AttackResult, norm: str, what: str, exact: Tensor | None = None) -> float:
     """Check that no distance is below the exact minimum, and return how far the mean is above it."""
-    exact = of.exact(norm)
+    exact = of.exact(norm) if exact is None else exact
     assert result.found.all()
     assert (result.distances.double() >= exact * (1 - 1e-5)).all()
     ratio = (result.distances.double().mean() / exact.mean()).item()
@@ -252,3 +287,42 @@ def test_a_targeted_attack_on_the_nearest_class_reaches_the_untargeted_minimum(c
     result = pdgd(clear.model, clear.inputs, clear.labels, norm="l2", targets=nearest)
     assert torch.equal(result.labels, nearest)
     assert judged_ratio(clear, result, "l2", "pdgd targeted at the nearest") <= 1.01
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("problem", ["clear", "contested"])
+def test_auto_comes_within_a_two_hundredth_of_the_exact_minimum(
+    problem: str, norm: str, request: pytest.FixtureRequest
+) -> None:
+    of: Oracle = request.getfixturevalue(problem)
+    result = auto(of.model, of.inputs, of.labels, norm=norm, budget=200)
+    assert judged_ratio(of, result, norm, f"auto {problem}") <= 1.005
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_where_the_box_is_not_in_the_way_it_changes_no_minimum(contested: Oracle, norm: str) -> None:
+    torch.testing.assert_close(contested.in_box(norm).amin(1), contested.exact(norm))
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+@pytest.mark.parametrize("spread", [2.0, 6.0])
+def test_auto_comes_within_a_two_hundredth_of_the_exact_minimum_inside_the_box(spread: float, norm: str) -> None:
+    of = cornered_problem(seed=5, spread=spread)
+    exact = of.in_box(norm).amin(1)
+    assert (exact > 1.001 * of.exact(norm)).double().mean() >= 0.4, "the box is in the way of many"
+    result = auto(of.model, of.inputs, of.labels, norm=norm, budget=200)
+    assert judged_ratio(of, result, norm, f"auto cornered, spread {spread}", exact) <= 1.005
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        *(clear_problem(seed, distance) for seed in range(4) for distance in (0.3, 0.5)),
+        contested_problem(seed=2, spread=2.0),
+        cornered_problem(seed=5, spread=2.0),
+        cornered_problem(seed=5, spread=6.0),
+    ],
+)
+def test_auto_takes_the_exact_count_in_l0(of: Oracle) -> None:
+    result = auto(of.model, of.inputs, of.labels, norm="l0", budget=200)
+    assert judged_share(of, result, "auto") == 1.0

@@ -29,15 +29,14 @@ from pdpgd.criteria import Surrogate
 from pdpgd.errors import InvalidInputError
 from pdpgd.norms import Norm
 
-# First every kind of start, then mostly hops from the best that they have found.
+# First every kind of start, then hops from the best that they have found.
 FIRST = (CLASS, STEADY, FAR, NEAR, CLASS, STEADY, STEADY)
-_HOPS = (HOPPING, HOPPING, HOPPING)
-THEN = (*_HOPS, NEAR, *_HOPS, CLASS, *_HOPS, FAR)
+THEN = (HOPPING,)
 # Gradients of one descent, at least: with more, a budget gives more descents before it gives longer ones.
 STEPS = 17
 LONG_STEPS = 20
 # The share of a budget that goes into the last descent, from the best point.
-POLISH_SHARE = 0.15
+POLISH_SHARE = 0.1
 # Passes from which on there are several descents, and budgets from which on the classes are ranked: with fewer, the
 # ranking's backward passes would not be made up for by the forward passes that judge the ends of the descents.
 SEVERAL_FROM = 90
@@ -156,7 +155,7 @@ class _Campaign:
         cost = 2 * LONG_STEPS + 1
         left = self.budget * len(everyone) - int(self.search.spent[everyone].sum())
         number = self.budget  # beyond the descents that a budget has room for
-        for tactic in cycle((*_HOPS, STEADY, POLISH)):
+        for tactic in cycle((HOPPING, HOPPING, HOPPING, STEADY, POLISH)):
             samples = self._unfinished(everyone)[: left // cost]
             if len(samples) == 0:
                 return

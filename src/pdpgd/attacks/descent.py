@@ -17,8 +17,8 @@ from pdpgd.criteria import Criterion, Surrogate, lead_over
 from pdpgd.game.linearised import Linear, Trust
 from pdpgd.tensors import flat
 
-# What the slope remembers of the one before: gradients that mislead do so in turns.
-MEMORY = 0.5
+# The overshoot falls to nothing with this power of what is left of the descent.
+FALL = 3
 # Half the width of a random start, in units of the box: the paper's for MNIST.
 START_RADIUS = 0.5
 
@@ -33,6 +33,8 @@ class Style:
     """By what share of the present size the linear boundary is crossed at the beginning; at the end by nothing."""
     adaptive: bool = True
     """Whether the trust follows the errors of the linear model."""
+    memory: float = 0.5
+    """What the slope remembers of the one before: gradients that mislead do so in turns."""
 
 
 def margin_itself(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
@@ -73,10 +75,10 @@ def descend(
         if style.adaptive and step > 0:
             trust = trust.judged(promised, answer.loss - before)
         gradient = answer.gradient * unit
-        slope = gradient if step == 0 else torch.lerp(gradient, slope, MEMORY)
+        slope = gradient if step == 0 else torch.lerp(gradient, slope, style.memory)
         linear = Linear.of(answer.loss, slope)
         left = 1.0 - step / max(steps - 1, 1)
-        there = propose(here, linear, trust.value, style.overshoot * left**2, low, high)
+        there = propose(here, linear, trust.value, style.overshoot * left**FALL, low, high)
         point = box.clip(inputs + there * unit)
         promised, before = (flat(slope) * flat(there - here)).sum(1), answer.loss
         point = _rescued(point, answer, problem, rows, step)

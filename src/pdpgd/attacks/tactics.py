@@ -17,7 +17,7 @@ from pdpgd.norms import size_l2
 from pdpgd.tensors import per_sample
 
 # How long the noise of a hop is, over the perturbation it is added to.
-HOP = 2.0
+HOP = 3.0
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _noise(search: Search, rows: Rows, length: float) -> Tensor:
 
 _QUICK = Style(trust=3.0, overshoot=0.25)
 _QUICK_COUNT = Style(trust=1.0, overshoot=0.25)
-_STEADY = Style(trust=0.6, overshoot=0.5, adaptive=False)
+_STEADY = Style(trust=0.6, overshoot=0.5, adaptive=False, memory=0.7)
 _STEADY_COUNT = Style(trust=0.1, overshoot=0.1)
 
 CLASS = Tactic("class", from_input, _QUICK, _QUICK_COUNT)

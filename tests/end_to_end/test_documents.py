@@ -9,7 +9,14 @@ import pytest
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DOCUMENTS = ["README.md", "docs/attacks.md", "docs/custom_norm.md", "docs/evaluation.md", "docs/subjects.md"]
+DOCUMENTS = [
+    "README.md",
+    "docs/attacks.md",
+    "docs/auto.md",
+    "docs/custom_norm.md",
+    "docs/evaluation.md",
+    "docs/subjects.md",
+]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

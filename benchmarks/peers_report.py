@@ -60,7 +60,11 @@ def report(rows: list[Row], samples: list[int]) -> str:
     grouped: dict[tuple[str, str, int], list[Row]] = {}
     for row in rows:
         grouped.setdefault((row["model"], row["norm"], row["budget"]), []).append(row)
-    cells = [cell for cell in map(Cell, grouped.values()) if OURS in cell.distances]
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    cells = sorted(
+        (cell for cell in map(Cell, grouped.values()) if OURS in cell.distances),
+        key=lambda cell: (models.index(cell.model), list(DIGITS).index(cell.norm), cell.budget),
+    )
     contested = [cell for cell in cells if cell.peers]
     restarted = [cell for cell in cells if PAPER in cell.distances]
     sections = (

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pdpgd import AttackResult
 from support.models import Stubborn, TinyConv, WithLogits, ramp_affine, random_affine
+from support.results import assert_left_alone, assert_shapes_and_dtypes
 
 if TYPE_CHECKING:
     from .conftest import Case
@@ -77,20 +78,11 @@ def test_what_is_not_found_stands_as_it_came_at_infinite_distance(result: Attack
 def test_an_input_that_is_wrong_already_costs_one_forward_pass_and_is_left_alone(
     result: AttackResult, images: Tensor
 ) -> None:
-    assert result.found[WRONG_ALREADY].all()
-    assert result.distances[WRONG_ALREADY].tolist() == [0, 0]
-    assert torch.equal(result.adversarials[WRONG_ALREADY], images[WRONG_ALREADY])
-    assert result.forwards[WRONG_ALREADY].tolist() == [1, 1]
-    assert result.backwards[WRONG_ALREADY].tolist() == [0, 0]
+    assert_left_alone(result, images, WRONG_ALREADY)
 
 
 def test_shapes_and_dtypes_are_those_of_the_batch(result: AttackResult, images: Tensor) -> None:
-    assert result.adversarials.shape == images.shape
-    assert result.adversarials.dtype == result.distances.dtype == result.penalty.dtype == torch.float32
-    assert result.found.dtype == torch.bool
-    assert result.labels.dtype == result.forwards.dtype == result.backwards.dtype == torch.long
-    for field in (result.distances, result.found, result.labels, result.forwards, result.backwards, result.penalty):
-        assert field.shape == (len(images),)
+    assert_shapes_and_dtypes(result, images)
 
 
 def test_found_points_come_with_the_penalty_they_were_found_at(result: AttackResult) -> None:

@@ -16,6 +16,7 @@ from pdpgd.attacks.auto import RANKED, SEVERAL_FROM
 from pdpgd.classifier import Classifier
 from pdpgd.norms import norm_of
 from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, TinyConv, ramp_affine, random_affine
+from support.results import assert_left_alone, assert_shapes_and_dtypes
 
 WRONG_ALREADY = [3, 8]
 # Enough for several descents, one of them from a random start, and for the classes to be ranked.
@@ -138,20 +139,11 @@ def test_distances_are_the_sizes_of_the_perturbations_to_the_bit(
 def test_an_input_that_is_wrong_already_costs_one_forward_pass_and_is_left_alone(
     result: AttackResult, images: Tensor
 ) -> None:
-    assert result.distances[WRONG_ALREADY].tolist() == [0, 0]
-    assert torch.equal(result.adversarials[WRONG_ALREADY], images[WRONG_ALREADY])
-    assert result.forwards[WRONG_ALREADY].tolist() == [1, 1]
-    assert result.backwards[WRONG_ALREADY].tolist() == [0, 0]
+    assert_left_alone(result, images, WRONG_ALREADY)
 
 
 def test_shapes_and_dtypes_are_those_of_the_batch(result: AttackResult, images: Tensor) -> None:
-    assert result.adversarials.shape == images.shape
-    assert result.adversarials.dtype == result.distances.dtype == torch.float32
-    assert result.found.dtype == torch.bool
-    assert result.labels.dtype == result.forwards.dtype == result.backwards.dtype == torch.long
-    for field in (result.distances, result.found, result.labels, result.forwards, result.backwards, result.penalty):
-        assert field.shape == (12,)
-    assert not result.adversarials.requires_grad
+    assert_shapes_and_dtypes(result, images)
 
 
 def test_a_batch_of_all_wrong_inputs_is_not_attacked(conv: TinyConv, images: Tensor) -> None:
@@ -325,6 +317,13 @@ def spending(norm: str | Norm, budget: int, mode: str, affine: Affine, points: T
     return SPENT[id(norm), budget, mode]
 
 
+def assert_within(budget: int, result: AttackResult, model: Counting) -> None:
+    """No sample costs more, and the books are those of the model."""
+    assert result.forwards.sum() == sum(model.forwards)
+    assert result.backwards.sum() == sum(model.backwards)
+    assert int(spent(result).max()) <= budget
+
+
 SPENDING = [(budget, mode) for budget in BUDGETS[:9] for mode in ("plain", "starts", "targeted", "targeted, starts")]
 SPENDING += [(budget, mode) for budget in BUDGETS[9:] for mode in ("plain", "targeted, starts")]
 
@@ -334,10 +333,7 @@ SPENDING += [(budget, mode) for budget in BUDGETS[9:] for mode in ("plain", "tar
 def test_no_sample_costs_more_than_the_budget_and_the_books_are_right(
     norm: str | Norm, budget: int, mode: str, affine: Affine, points: Tensor
 ) -> None:
-    result, model = spending(norm, budget, mode, affine, points)
-    assert result.forwards.sum() == sum(model.forwards)
-    assert result.backwards.sum() == sum(model.backwards)
-    assert int(spent(result).max()) <= budget
+    assert_within(budget, *spending(norm, budget, mode, affine, points))
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 10, 61])
@@ -345,10 +341,7 @@ def test_no_sample_costs_more_than_the_budget_and_the_books_are_right(
 def test_no_sample_costs_more_than_the_budget_in_the_other_norms(
     norm: str | Norm, budget: int, affine: Affine, points: Tensor
 ) -> None:
-    result, model = spending(norm, budget, "plain", affine, points)
-    assert result.forwards.sum() == sum(model.forwards)
-    assert result.backwards.sum() == sum(model.backwards)
-    assert int(spent(result).max()) <= budget
+    assert_within(budget, *spending(norm, budget, "plain", affine, points))
 
 
 @pytest.mark.parametrize(("budget", "mode"), SPENDING)

@@ -88,7 +88,9 @@ def from_parquet(content: bytes) -> Columns:
     """The columns of such a file; ValueError if it is not one."""
     arrow, parquet = _arrow()
     try:
-        table = parquet.read_table(io.BytesIO(content), page_checksum_verification=True)
+        # In this thread alone: one of Arrow's that still holds a Python object when the program ends aborts it.
+        file = parquet.ParquetFile(arrow.BufferReader(content), pre_buffer=False, page_checksum_verification=True)
+        table = file.read(use_threads=False)
     except (arrow.ArrowException, OSError) as error:
         raise ValueError(f"does not read as Parquet ({error})") from error
     if tuple(table.column_names) != NAMES:

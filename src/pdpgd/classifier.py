@@ -68,8 +68,11 @@ class Classifier:
                 "the batch; call model.eval() first"
             )
 
-    def logits(self, points: Tensor, samples: Tensor) -> Tensor:
-        """The logits in the dtype of the points, whatever precision the model computes in."""
+    def logits(self, points: Tensor, samples: Tensor | None) -> Tensor:
+        """The logits in the dtype of the points, whatever precision the model computes in.
+
+        `samples` is what an error calls the points; None if it is not known whose they are.
+        """
         try:
             output = self._model(points)
         except PdpgdError:
@@ -112,7 +115,7 @@ class Classifier:
             for (other, lead), slope in zip(leads, slopes, strict=True)
         ]
 
-    def _checked(self, logits: object, points: Tensor, samples: Tensor) -> Tensor:
+    def _checked(self, logits: object, points: Tensor, samples: Tensor | None) -> Tensor:
         batch = len(points)
         if not isinstance(logits, Tensor):
             raise ModelError(f"expected a tensor of logits (or an output with .logits), got {type(logits).__name__}")
@@ -125,8 +128,8 @@ class Classifier:
             return logits
         broken = ~logits.detach().isfinite().all(1)
         if bool(broken.any()):
-            which = named(sorted(set(samples[broken].tolist())))
-            raise ModelError(f"expected finite logits, got NaN or inf for samples {which}")
+            which = "" if samples is None else f" for samples {named(sorted(set(samples[broken].tolist())))}"
+            raise ModelError(f"expected finite logits, got NaN or inf{which}")
         return logits
 
 
@@ -144,3 +147,25 @@ def warn_of_probabilities(logits: Tensor) -> None:
     """Rows that are non-negative and sum to one are probabilities: their margin says little, their slope less."""
     if bool((logits >= 0).all()) and bool(((logits.sum(1) - 1).abs() < 1e-3).all()):
         warn_user("the model's outputs look like probabilities; expected logits: take the softmax out of the model")
+
+
+class Counted(nn.Module):
+    """The model as an attack gets it: every row that goes forward or backward is counted, whatever the attack says."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        # Not as a child: the model's mode, parameters and hooks are its owner's.
+        self._counted: Callable[[], Model] = lambda: model
+        self.training = bool(getattr(model, "training", False))
+        self.forwards = self.backwards = 0
+
+    def forward(self, inputs: Tensor) -> Any:
+        self.forwards += len(inputs)
+        output = self._counted()(inputs)
+        logits = getattr(output, "logits", output)
+        if isinstance(logits, Tensor) and logits.requires_grad:
+            logits.register_hook(self._backward)  # type: ignore[no-untyped-call]  # torch does not type it
+        return output
+
+    def _backward(self, gradient: Tensor) -> None:
+        self.backwards += len(gradient)

@@ -81,8 +81,8 @@ def auto(
         model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices, starts=starts
     )
     with game_mode():
-        prediction, margin = judge_inputs(problem, max_batch)
-        wrong = margin < 0
+        clean = judge_inputs(problem, max_batch)
+        wrong = clean.margin < 0
         search = Search(problem, wrong=wrong, budget=budget, observe=observe)
         campaign = _Campaign(search, budget, max_batch)
         try:
@@ -91,7 +91,7 @@ def auto(
                 campaign.spend_what_is_left((~wrong).nonzero().flatten())
         except StopAttack:
             pass
-        return summed_up(problem, search.best, prediction, wrong, history=search.history())
+        return summed_up(problem, search.best, clean.prediction, wrong, history=search.history())
 
 
 def _count(name: str, value: int) -> int:

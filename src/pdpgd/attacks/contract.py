@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -35,6 +35,8 @@ class AttackResult:
     """lambda_1 / lambda_2 at the best point; NaN where the game found none, or has no such weights."""
     history: History | None = None
     """How the distances came about; None if the attack does not record it."""
+    faults: Mapping[int, str] = field(default_factory=dict)
+    """Samples on which the attack itself broke, and how: they were not fooled, but not withstood either."""
 
 
 @dataclass(frozen=True)

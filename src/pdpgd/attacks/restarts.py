@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,17 +22,23 @@ from pdpgd.game.incumbent import Incumbent
 def attack(problem: Problem, *, move: Move, config: GameConfig, observe: Observe | None) -> AttackResult:
     """Play the game on every sample the model still gets right."""
     with game_mode():
-        prediction, margin = judge_inputs(problem, config.max_batch)
-        wrong = margin < 0
+        clean = judge_inputs(problem, config.max_batch)
+        wrong = clean.margin < 0
         campaign = _Campaign(problem, move, config, observe, (~wrong).nonzero().flatten())
-        campaign.judge_starts()
+        judge_starts(problem, campaign.best, campaign.open_samples, max_batch=config.max_batch, penalty=config.penalty)
         campaign.search()
         campaign.finetune()
-        return summed_up(problem, campaign.best, prediction, wrong)
+        return summed_up(problem, campaign.best, clean.prediction, wrong)
 
 
 def summed_up(
-    problem: Problem, best: Incumbent, prediction: Tensor, wrong: Tensor, *, history: History | None = None
+    problem: Problem,
+    best: Incumbent,
+    prediction: Tensor,
+    wrong: Tensor,
+    *,
+    history: History | None = None,
+    faults: Mapping[int, str] | None = None,
 ) -> AttackResult:
     """The best points as a result; what was `wrong` already, with this `prediction`, is at distance 0."""
     found = best.size.isfinite()
@@ -44,10 +51,20 @@ def summed_up(
         backwards=problem.ledger.backwards,
         penalty=best.penalty,
         history=history,
+        faults=faults or {},
     )
 
 
-def judge_inputs(problem: Problem, max_batch: int) -> tuple[Tensor, Tensor]:
+class Clean(NamedTuple):
+    """What the model says of the inputs as they came."""
+
+    prediction: Tensor
+    margin: Tensor
+    classes: int
+    """How many the model has."""
+
+
+def judge_inputs(problem: Problem, max_batch: int) -> Clean:
     """One forward pass over the clean inputs: which are adversarial as they stand?"""
     outputs = []
     for samples in batches(torch.arange(len(problem.inputs), device=problem.inputs.device), max_batch):
@@ -56,7 +73,24 @@ def judge_inputs(problem: Problem, max_batch: int) -> tuple[Tensor, Tensor]:
     logits = torch.cat(outputs)
     check_classes(problem, logits.shape[1])
     warn_of_probabilities(logits)
-    return logits.argmax(1), problem.criterion.margin(logits)
+    return Clean(logits.argmax(1), problem.criterion.margin(logits), logits.shape[1])
+
+
+def judge_starts(
+    problem: Problem, best: Incumbent, samples: Tensor, *, max_batch: int, penalty: float = math.nan
+) -> None:
+    """One forward pass over the points known before: what is adversarial is the first to be beaten."""
+    if problem.starts is None:
+        return
+    for part in batches(samples, max_batch):
+        point = problem.starts[part]
+        logits = problem.classifier.logits(point, part)
+        problem.ledger.add(part, forwards=1)
+        size = problem.norm.size(point - problem.inputs[part])
+        # The input itself was right; if it is not in this batch, that is float noise and no perturbation.
+        worthless = (problem.criterion.select(part).margin(logits) >= 0) | (size == 0)
+        size = size.masked_fill(worthless, torch.inf)
+        best.improve(Incumbent(size, point, logits.argmax(1), torch.full_like(size, penalty)), at=part)
 
 
 class _Campaign:
@@ -72,26 +106,6 @@ class _Campaign:
         searches = math.ceil(len(open_samples) * config.restarts / config.max_batch)
         finetunes = math.ceil(len(open_samples) / config.max_batch)
         self.total = searches * config.steps + finetunes * config.finetune_steps
-
-    def judge_starts(self) -> None:
-        """One forward pass over the points known before: what is adversarial is the first to be beaten."""
-        problem = self.problem
-        if problem.starts is None:
-            return
-        for samples in batches(self.open_samples, self.config.max_batch):
-            point = problem.starts[samples]
-            logits = problem.classifier.logits(point, samples)
-            problem.ledger.add(samples, forwards=1)
-            size = problem.norm.size(point - problem.inputs[samples])
-            # The input itself was right; if it is not in this batch, that is float noise and no perturbation.
-            worthless = (problem.criterion.select(samples).margin(logits) >= 0) | (size == 0)
-            rival = Incumbent(
-                size.masked_fill(worthless, torch.inf),
-                point,
-                logits.argmax(1),
-                torch.full_like(size, self.config.penalty),
-            )
-            self.best.improve(rival, at=samples)
 
     def search(self) -> None:
         """Every restart of every open sample, restart by restart, in batches of at most max_batch rows."""

@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pdpgd import catalogue
 from pdpgd.attacks.contract import AttackResult, Observe
 from pdpgd.classifier import Model
 from pdpgd.errors import AttackError, PdpgdError
-
-
-class Counted(nn.Module):
-    """The model as an attack gets it: every row that goes forward or backward is counted, whatever the attack says."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        # Not as a child: the model's mode, parameters and hooks are its owner's.
-        self._counted: Callable[[], Model] = lambda: model
-        self.training = bool(getattr(model, "training", False))
-        self.forwards = self.backwards = 0
-
-    def forward(self, inputs: Tensor) -> Any:
-        self.forwards += len(inputs)
-        output = self._counted()(inputs)
-        logits = getattr(output, "logits", output)
-        if isinstance(logits, Tensor) and logits.requires_grad:
-            logits.register_hook(self._backward)  # type: ignore[no-untyped-call]  # torch does not type it
-        return output
-
-    def _backward(self, gradient: Tensor) -> None:
-        self.backwards += len(gradient)
 
 
 @dataclass(frozen=True)
@@ -45,6 +23,14 @@ class Contestant:
     name: str
     budget: int | None = None
     function: Callable[..., AttackResult] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of an attack of the catalogue, where they are not what the budget makes them."""
+
+    @property
+    def library(self) -> str | None:
+        """The distribution that the attack is from, if it is neither ours nor the user's."""
+        library = None if self.function is not None else catalogue.entry_of(self.name).library
+        return None if library is None else library.name
 
     def check(self, norms: tuple[str, ...], batch_size: int) -> None:
         """Refuse, before anything runs, what the attack cannot do."""
@@ -88,8 +74,7 @@ class Contestant:
         return result
 
     def _prepared(self, norm: str, batch_size: int) -> Callable[..., AttackResult]:
-        assert self.budget is not None
-        return catalogue.prepared(self.name, norm, budget=self.budget, max_batch=batch_size)
+        return catalogue.prepared(self.name, norm, budget=self.budget, settings=self.settings, max_batch=batch_size)
 
 
 def _accepted(attack: Callable[..., AttackResult], offered: dict[str, Any]) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pdpgd.attacks.contract import Observation
-from pdpgd.classifier import Model
+from pdpgd.classifier import Counted, Model
 from pdpgd.evaluation import records
 from pdpgd.evaluation.cheap import cheap_points
-from pdpgd.evaluation.contestants import Counted, spent
+from pdpgd.evaluation.contestants import spent
 from pdpgd.evaluation.eight_bit import grey, grid_sizes, on_grid
 from pdpgd.evaluation.jobs import Job, Outcome, Progress
 from pdpgd.evaluation.late_gain import LateGain
@@ -38,15 +38,17 @@ class Trial:
         self.counted = Counted(model)
         self.seconds: dict[str, float] = {}
         self.own: dict[str, dict[str, NDArray[Any]]] = {}
+        self.faults: dict[str, str] = {}
+        """Samples on which the attack itself broke, by norm and place in the data set, and how."""
 
-    def outcome(self, *, whole: bool) -> Outcome:
-        """`whole`: with the cheap attacks, the grid and the examples."""
+    def outcome(self, *, checks: bool, examples: bool) -> Outcome:
+        """`checks`: with the cheap attacks and the grid; `examples`: with the points themselves."""
         for norm in self.norms:
             with self._timed(norm):
                 self.own[norm] = self._attack(norm)
         cheap = dict.fromkeys(self.norms, self._nothing())
         grid = Standings(self.norms, grey(self.job.inputs), self._grid_size)
-        if whole:
+        if checks:
             with self._timed("cheap"):
                 cheap = self._cheap()
             with self._timed("8 bit"):
@@ -56,13 +58,14 @@ class Trial:
             "seconds_of": self.seconds,
             "forwards": {"attacks": self.counted.forwards, "checks": self.referee.forwards},
             "backwards": {"attacks": self.counted.backwards, "checks": self.referee.backwards},
+            "faults": self.faults,
         }
-        examples = {} if not whole else {"sample": self.job.indices.numpy()}
-        if whole:
-            for norm in self.norms:
-                examples[norm] = self.standings[norm].points.cpu().numpy()
-                examples[f"{norm}_8bit"] = grid[norm].points.cpu().numpy()
-        return Outcome(facts, records.joined(parts), examples)
+        kept = {"sample": self.job.indices.numpy()} if examples else {}
+        for norm in self.norms if examples else ():
+            kept[norm] = self.standings[norm].points.cpu().numpy()
+            if checks:
+                kept[f"{norm}_8bit"] = grid[norm].points.cpu().numpy()
+        return Outcome(facts, records.joined(parts), kept)
 
     def _attack(self, norm: str) -> dict[str, NDArray[Any]]:
         """Let the attack try the samples that are right, from the best of the norms before; judge what it brings."""
@@ -90,6 +93,8 @@ class Trial:
             starts=starts,
             observe=self._observer(norm, late),
         )
+        for place, fault in getattr(result, "faults", {}).items():
+            self.faults[f"{norm} {int(job.indices[rows[place]])}"] = fault
         points, claimed = self.job.inputs.clone(), torch.zeros_like(self.right)
         points[rows], claimed[rows] = result.adversarials.detach().to(points), result.found.to(claimed)
         verdicts = self.referee.judge(points, claimed)

@@ -5,6 +5,10 @@ metric, `_box` forms keep z inside bounds. Inputs are never modified; dtype and 
 No gradient flows through them: give them tensors that do not require one.
 """
 
+from pdpgd.proximal.balls import (
+    project_l0_ball_box,
+    project_l1_ball_box,
+)
 from pdpgd.proximal.box import (
     prox_l0_box,
     prox_l1_box,
@@ -49,7 +53,9 @@ from pdpgd.proximal.sparse import (
 )
 
 __all__ = [
+    "project_l0_ball_box",
     "project_l1_ball",
+    "project_l1_ball_box",
     "project_simplex",
     "prox_by_inner_loop",
     "prox_l0",

@@ -6,12 +6,13 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pdpgd.attacks.balls import BALLS
 from pdpgd.errors import InvalidInputError, UnknownNameError, expect_setting
 
 INNER_ATTACKS = ("none", "pgd", "fast", "pdpgd")
 OPTIMISERS = ("adam", "sgd")
 AUGMENTATIONS = ("none", "crop-flip")
+# What "pgd" and "fast" climb in, and what a trained net is judged under.
+BALLS = ("linf", "l2")
 # What "pdpgd" can push past a radius: a point too far away is scaled back, which makes no pixel count smaller.
 MEASURED = ("linf", "l2", "l1")
 

@@ -12,8 +12,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from pdpgd.attacks.balls import BALLS, check_ball
-from pdpgd.errors import InvalidInputError
+from pdpgd.errors import InvalidInputError, UnknownNameError
 from pdpgd.subjects import zoo
 from pdpgd.subjects.cards import ModelCard
 from pdpgd.subjects.data import load_data
@@ -21,7 +20,7 @@ from pdpgd.subjects.known import DATA
 from pdpgd.subjects.models import untrained
 from pdpgd.subjects.samples import Samples
 from pdpgd.subjects.weights import checksum, load_weights, write_weights
-from pdpgd.training.config import Threat, TrainingConfig
+from pdpgd.training.config import BALLS, Threat, TrainingConfig
 from pdpgd.training.judge import Accuracy, clean_accuracy, robust_accuracy
 from pdpgd.training.loop import Progress, train
 
@@ -54,7 +53,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for threat in self.judges:
-            check_ball(threat.norm)
+            if threat.norm not in BALLS:
+                raise UnknownNameError("norm of a ball", threat.norm, BALLS)
         if not self.name or Path(self.name).name != self.name:
             raise InvalidInputError(f"name: expected a name, not a path, got {self.name!r}")
 

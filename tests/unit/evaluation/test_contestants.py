@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pdpgd.classifier import Counted
 from pdpgd.errors import AttackError, InvalidInputError, ModelError, UnknownNameError
-from pdpgd.evaluation.contestants import Contestant, Counted, spent
+from pdpgd.evaluation.contestants import Contestant, spent
 from support.models import Affine, TinyConv, WithLogits, ramp_affine
 
 

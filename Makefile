@@ -26,14 +26,15 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[cli]"
 	@touch $@
 
+# adv-lib asks for visdom, which does not build, and for torchvision, which its attacks do not need.
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[dev]"
+	$(PIP) --no-deps adv-lib
 	@touch $@ $(VENV)/.demo
 
-# adv-lib asks for visdom, which does not build, and torchvision for more than is used: neither brings its dependencies.
+# ../shared/bench imports torchvision, which asks for more than is used there.
 $(VENV)/.port: constraints.txt $(VENV)/.dev
-	$(PIP) pillow tqdm
-	$(PIP) --no-deps adv-lib torchvision
+	$(PIP) --no-deps torchvision
 	@touch $@
 
 demo: $(VENV)/.demo

@@ -12,18 +12,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from pdpgd.attacks.auto import auto
 from pdpgd.attacks.config import Config, PDGDConfig, PDPGDConfig
 from pdpgd.attacks.contract import Attack
 from pdpgd.attacks.pdgd import pdgd
 from pdpgd.attacks.pdpgd import pdpgd
+from pdpgd.baselines.roster import RIVALS, Library, Rival, Settings
 from pdpgd.errors import InvalidInputError, UnknownNameError
 from pdpgd.norms import norm_of
 from pdpgd.presets import PAPER_NORMS, paper_config
 
 # The authors' length of a start, and of the fine-tuning.
 PAPER_STEPS = 500
+# What they selected Adam's first rate from.
+PRIMAL_RATES = (1.0, 0.1, 0.01)
 # Steps of the search from which on the paper's inner loop is the better prox in l1 and l0; see `fitting_prox`.
 LOOP_FROM = 75
 
@@ -36,25 +40,82 @@ class Entry:
     norms: tuple[str, ...]
     about: str
     """One line."""
-    prepare: Callable[[str, int, int], Attack]
-    """From (norm, budget, max_batch) to the attack with its config bound. The norm is one of those it can do."""
+    prepare: Callable[[str, int | None, Settings, int], Attack]
+    """From (norm, budget, settings, max_batch) to the attack with its config bound. The norm is one it can do."""
+    cost: str
+    """Of an iteration, in forward (f) and backward (b) passes; k is the number of classes."""
+    citation: str = "Matyasko & Chau 2021, arXiv:2106.01538"
     any_norm: bool = False
     """Whether it can do every registered norm, not only those it names."""
+    rival: Rival | None = None
+    """What it is a port of or an adapter to; None for ours."""
 
     def can_do(self, norm: str) -> bool:
         return norm in self.norms or (self.any_norm and norm_of(norm) is not None)
 
+    @property
+    def library(self) -> Library | None:
+        """Where it is from; None if from here."""
+        return None if self.rival is None else self.rival.library
 
-def prepared(name: str, norm: str, *, budget: int, max_batch: int) -> Attack:
-    """The attack of that name for one norm, within a budget of passes a sample."""
+    @property
+    def targeted(self) -> bool:
+        """Whether it can aim at a target."""
+        return self.rival is None or self.rival.targeted
+
+    def combinations(self, norm: str) -> list[dict[str, Any]]:
+        """The settings that the paper selected from; none if it had nothing to select."""
+        if self.rival is not None:
+            return self.rival.combinations(norm)
+        return [{"primal_rate": rate} for rate in PRIMAL_RATES] if self.name in ("pdpgd", "pdgd") else []
+
+    @property
+    def is_ball(self) -> bool:
+        """Whether it looks for a point within a radius: it takes the setting `radii`, and searches without it."""
+        return self.rival is not None and self.rival.kind == "ball"
+
+
+def entry_of(name: str, norm: str | None = None) -> Entry:
+    """The entry of that name, which can do the norm; UnknownNameError or InvalidInputError otherwise."""
     if name not in ATTACKS:
         raise UnknownNameError("attack", name, ATTACKS)
     entry = ATTACKS[name]
-    if not entry.can_do(norm):
+    if norm is not None and not entry.can_do(norm):
         raise InvalidInputError(f"attack {name}: expected one of the norms {', '.join(entry.norms)}, got {norm!r}")
-    if not isinstance(budget, int) or isinstance(budget, bool) or budget < 1:
+    return entry
+
+
+def prepared(
+    name: str, norm: str, *, budget: int | None = None, settings: Settings | None = None, max_batch: int
+) -> Attack:
+    """The attack of that name for one norm, within a budget of passes a sample, or with settings of its own, or both.
+
+    The settings go by the names of the attack's own, and come before what the budget makes of them.
+    """
+    entry = entry_of(name, norm)
+    if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool) or budget < 1):
         raise InvalidInputError(f"budget: expected an integer >= 1, got {budget!r}")
-    return entry.prepare(norm, budget, max_batch)
+    try:
+        return entry.prepare(norm, budget, settings or {}, max_batch)
+    except TypeError as error:  # a setting that the attack does not have, or of another type than it takes
+        raise InvalidInputError(
+            f"attack {name}: expected settings that it has, got {dict(settings or {})} ({error})"
+        ) from error
+
+
+def paper_settings(name: str, dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
+    """The paper's settings of an attack, for one start; what was selected from a grid is not in them."""
+    entry = entry_of(name, norm)
+    if entry.rival is not None:
+        if entry.rival.paper is None:
+            raise InvalidInputError(
+                f"attack {name}: expected one that the paper has settings for; give a budget instead"
+            )
+        return entry.rival.paper(dataset, norm)
+    if name not in ("pdpgd", "pdgd"):
+        raise InvalidInputError(f"attack {name}: expected one that the paper has settings for; give a budget instead")
+    config = paper_config(dataset, "l2" if name == "pdgd" else norm, model_kind)
+    return {name: value for name, value in vars(config).items() if name != "max_batch"}
 
 
 def within(config: Config, budget: int, max_batch: int) -> Config:
@@ -103,30 +164,70 @@ def fitting_prox(config: PDPGDConfig, norm: str) -> PDPGDConfig:
     return replace(config, prox="exact") if norm == "linf" or short else config
 
 
-def _papers_choice(norm: str, budget: int, max_batch: int) -> Attack:
-    config = within(paper_config("mnist", norm, "plain"), budget, max_batch)
+def _papers_choice(norm: str, budget: int | None, settings: Settings, max_batch: int) -> Attack:
+    config = paper_config("mnist", norm, "plain")
+    config = replace(config, max_batch=max_batch) if budget is None else within(config, budget, max_batch)
+    if isinstance(config, PDPGDConfig) and budget is not None:
+        config = fitting_prox(config, norm)
     if isinstance(config, PDGDConfig):
-        return partial(pdgd, config=config)
-    return partial(pdpgd, config=fitting_prox(config, norm))
+        return partial(pdgd, config=replace(config, **settings))
+    return partial(pdpgd, config=replace(config, **settings))
 
 
-def _pdgd(norm: str, budget: int, max_batch: int) -> Attack:
+def _pdgd(norm: str, budget: int | None, settings: Settings, max_batch: int) -> Attack:
     # The paper plays PDGD in l2 only; the rates do not depend on the norm.
     config = paper_config("mnist", "l2", "plain")
     assert isinstance(config, PDGDConfig)
-    return partial(pdgd, config=within(config, budget, max_batch))
+    config = replace(config, max_batch=max_batch) if budget is None else within(config, budget, max_batch)
+    return partial(pdgd, config=replace(config, **settings))
 
 
-def _auto(share: bool) -> Callable[[str, int, int], Attack]:
-    return lambda norm, budget, max_batch: partial(auto, budget=budget, share=share, max_batch=max_batch)
+def _auto(share: bool) -> Callable[[str, int | None, Settings, int], Attack]:
+    def prepare(norm: str, budget: int | None, settings: Settings, max_batch: int) -> Attack:
+        if settings:
+            raise InvalidInputError(f"attack auto: expected a budget and no settings, got {', '.join(settings)}")
+        return partial(auto, budget=1000 if budget is None else budget, share=share, max_batch=max_batch)
+
+    return prepare
+
+
+def _of(rival: Rival) -> Entry:
+    return Entry(rival.name, rival.norms, rival.about, rival.prepare, rival.cost, citation=rival.citation, rival=rival)
 
 
 _ENTRIES = (
-    Entry("auto", PAPER_NORMS, "ours, with nothing to tune: many short exact descents", _auto(False), any_norm=True),
     Entry(
-        "auto-shared", PAPER_NORMS, "auto, the samples of a call sharing what is left over", _auto(True), any_norm=True
+        "auto",
+        PAPER_NORMS,
+        "ours, with nothing to tune: many short exact descents",
+        _auto(False),
+        "1f + 1b",
+        citation="this package, docs/auto.md",
+        any_norm=True,
     ),
-    Entry("pdpgd", PAPER_NORMS, "the paper's choice: PDGD in l2, PDPGD in linf, l1 and l0", _papers_choice),
-    Entry("pdgd", ("linf", "l2", "l1"), "Algorithm 1 of the paper: both players follow gradients", _pdgd),
+    Entry(
+        "auto-shared",
+        PAPER_NORMS,
+        "auto, the samples of a call sharing what is left over",
+        _auto(True),
+        "1f + 1b",
+        citation="this package, docs/auto.md",
+        any_norm=True,
+    ),
+    Entry(
+        "pdpgd",
+        PAPER_NORMS,
+        "the paper's choice: PDGD in l2, PDPGD in linf, l1 and l0",
+        _papers_choice,
+        "1f + 1b",
+    ),
+    Entry(
+        "pdgd",
+        ("linf", "l2", "l1"),
+        "Algorithm 1 of the paper: both players follow gradients",
+        _pdgd,
+        "1f + 1b",
+    ),
+    *map(_of, RIVALS.values()),
 )
 ATTACKS: Mapping[str, Entry] = MappingProxyType({entry.name: entry for entry in _ENTRIES})

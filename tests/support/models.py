@@ -67,13 +67,14 @@ class TinyConv(nn.Module):
 class Stubborn(nn.Module):
     """Class 0 wins by at least 8 everywhere, yet the logits have a slope."""
 
-    def __init__(self) -> None:
+    def __init__(self, classes: int = 3) -> None:
         super().__init__()
+        self.classes = classes
         self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
         slope = torch.tanh(x.flatten(1).sum(1))
-        return torch.stack([10 + slope, -slope, -slope], dim=1)
+        return torch.stack([10 + slope, *[-slope] * (self.classes - 1)], dim=1)
 
 
 class Cliff(nn.Module):

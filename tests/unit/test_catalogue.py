@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +12,8 @@ import torch
 from torch import Tensor
 
 from pdpgd import InvalidInputError, UnknownNameError, norms
-from pdpgd.catalogue import ATTACKS, prepared
+from pdpgd.catalogue import ATTACKS, paper_settings, prepared
+from pdpgd.errors import MissingExtraError
 from support.models import TinyConv
 
 GAMES = [(name, norm) for name in ("pdpgd", "pdgd") for norm in ATTACKS[name].norms]
@@ -38,13 +41,34 @@ def settings(name: str, norm: str, budget: int) -> Any:
     return attack.keywords["config"]
 
 
-def test_the_catalogue_has_auto_the_papers_choice_and_pdgd() -> None:
-    assert {name: entry.norms for name, entry in ATTACKS.items()} == {
-        "auto": ("linf", "l2", "l1", "l0"),
-        "auto-shared": ("linf", "l2", "l1", "l0"),
-        "pdpgd": ("linf", "l2", "l1", "l0"),
-        "pdgd": ("linf", "l2", "l1"),
+def test_the_catalogue_has_ours_the_papers_twelve_rivals_and_those_that_came_later() -> None:
+    every, convex = ("linf", "l2", "l1", "l0"), ("linf", "l2", "l1")
+    ours = {"auto": every, "auto-shared": every, "pdpgd": every, "pdgd": convex}
+    twelve = {
+        "bb": every,
+        "cw": ("l2",),
+        "corner-search": ("l0",),
+        "ddn": ("l2",),
+        "deepfool": ("linf", "l2"),
+        "daa": ("linf",),
+        "ead": ("l1",),
+        "fab": convex,
+        "jsma": ("l0",),
+        "one-pixel": ("l0",),
+        "pgd": every,
+        "sparsefool": ("l1", "l0"),
     }
+    later = {
+        "fmn": every,
+        "alma": ("l2", "l1"),
+        "sigma-zero": ("l0",),
+        "apgd": convex,
+        "apgd-t": convex,
+        "superdeepfool": ("l2",),
+        "vfga": ("l0",),
+    }
+    found = {name: entry.norms for name, entry in ATTACKS.items() if "@" not in name}
+    assert found == {**ours, **twelve, **later}
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -144,7 +168,7 @@ def test_auto_takes_a_norm_of_the_users_own_by_its_name_and_the_papers_attack_do
 
 def test_an_unknown_attack_is_answered_with_a_suggestion() -> None:
     with pytest.raises(
-        UnknownNameError, match="unknown attack: expected one of auto, auto-shared, pdgd, pdpgd, got 'pdpdg'; did you"
+        UnknownNameError, match=r"unknown attack: expected one of alma, .*, vfga, got 'pdpdg'; did you mean 'pdpgd'\?"
     ):
         prepared("pdpdg", "l2", budget=100, max_batch=64)
 
@@ -154,7 +178,7 @@ def test_a_norm_the_attack_does_not_have_is_refused() -> None:
         prepared("pdgd", "l0", budget=100, max_batch=64)
 
 
-@pytest.mark.parametrize("budget", [0, -5, 10.0, "100", None, True])
+@pytest.mark.parametrize("budget", [0, -5, 10.0, "100", True])
 def test_a_budget_that_is_no_positive_integer_is_refused(budget: Any) -> None:
     with pytest.raises(InvalidInputError) as caught:
         prepared("pdpgd", "l2", budget=budget, max_batch=64)
@@ -164,3 +188,52 @@ def test_a_budget_that_is_no_positive_integer_is_refused(budget: Any) -> None:
 def test_a_memory_limit_of_nothing_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="max_batch: expected at least 1, got 0"):
         prepared("pdpgd", "l2", budget=100, max_batch=0)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ATTACKS.items() if entry.library is not None])
+def test_without_its_library_an_attack_is_listed_and_says_what_to_install(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = ATTACKS[name].library
+    assert library is not None
+    monkeypatch.setitem(sys.modules, library.module, None)
+    with pytest.raises(MissingExtraError) as caught:
+        prepared(name, ATTACKS[name].norms[0], budget=100, max_batch=64)
+    assert str(caught.value) == f"attack {name} needs {library.name}: {library.install}"
+
+
+def test_settings_come_before_what_the_budget_makes_of_them() -> None:
+    config = settings("pdpgd", "l1", 100)
+    attack: Any = prepared("pdpgd", "l1", budget=100, settings={"restarts": 3}, max_batch=64)
+    assert attack.keywords["config"] == replace(config, restarts=3)
+
+
+@pytest.mark.parametrize(("name", "norm"), [("pdpgd", "l1"), ("pgd", "l2"), ("ddn", "l2"), ("auto", "l2")])
+def test_a_setting_that_an_attack_does_not_have_is_refused(name: str, norm: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"attack {name}: expected .*wings"):
+        prepared(name, norm, budget=100, settings={"wings": 2}, max_batch=64)
+
+
+PAPERS = [
+    (name, norm, dataset)
+    for name, entry in ATTACKS.items()
+    if name in ("pdpgd", "pdgd") or (entry.rival is not None and entry.rival.paper is not None)
+    for norm in entry.norms
+    for dataset in ("mnist", "cifar10", "restricted-imagenet")
+]
+
+
+@pytest.mark.parametrize(("name", "norm", "dataset"), PAPERS)
+def test_the_papers_settings_and_every_choice_of_its_grid_are_settings_that_the_attack_has(
+    name: str, norm: str, dataset: str
+) -> None:
+    found = paper_settings(name, dataset, norm, "linf-at")
+    for choice in ATTACKS[name].combinations(norm) or [{}]:
+        assert json.loads(json.dumps({**found, **choice}))
+        assert prepared(name, norm, settings={**found, **choice}, max_batch=64)
+
+
+@pytest.mark.parametrize("name", ["auto", "fmn"])
+def test_the_paper_has_no_settings_for_attacks_it_does_not_have(name: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"attack {name}: expected one that the paper has settings for"):
+        paper_settings(name, "mnist", "l2", "plain")

@@ -1,0 +1,428 @@
+"""Attacks of adv-lib (Rony & Ben Ayed, github.com/jeromerony/adversarial-library), tried with version 0.2.8.
+
+Lengths among the settings are in a box of [0, 1], whatever the box of the problem is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pdpgd.attacks.task import Task
+from pdpgd.baselines.bridge import by_library, expect_counts, expect_norm, expect_positive, expect_untargeted, within
+from pdpgd.errors import InvalidInputError, MissingExtraError, UnknownNameError, expect_setting
+from pdpgd.game.incumbent import Incumbent
+from pdpgd.tensors import per_sample
+
+# The library's names for its settings.
+ALPHA, GAMMA = "\N{GREEK SMALL LETTER ALPHA}", "\N{GREEK SMALL LETTER GAMMA}"
+
+ORDERS = {"linf": float("inf"), "l2": 2, "l1": 1, "l0": 0}
+
+
+def library() -> ModuleType:
+    """`adv_lib.attacks`; an error that says how to get it where it is missing."""
+    try:
+        with _what_it_imports_in_vain(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it imports distutils
+            return importlib.import_module("adv_lib.attacks")
+    except ImportError as error:
+        raise MissingExtraError(f"this attack needs adv_lib: pip install --no-deps adv-lib ({error})") from error
+
+
+@contextmanager
+def _what_it_imports_in_vain() -> Iterator[None]:
+    """Stand-ins, during its import, for what adv-lib imports and its attacks never use.
+
+    visdom draws curves, and does not build with a current setuptools; torchvision brings LPIPS, and fails to load with
+    another build of torch than its own; tqdm shows progress; distutils, gone from Python 3.12, compares versions.
+    """
+    parts: dict[str, dict[str, Any]] = {
+        "visdom": {},
+        "torchvision": {"models": ModuleType("torchvision.models")},
+        "torchvision.models": {},
+        "tqdm": {"tqdm": iter},
+        "distutils": {},
+        "distutils.version": {"LooseVersion": lambda version: [int(part) for part in version.split(".")[:2]]},
+    }
+    # visdom and torchvision are not even looked for: finding out whether they work may break the process.
+    looked_for = {name for name in ("tqdm", "distutils") if name in sys.modules or find_spec(name) is not None}
+    absent = [name for name in parts if name not in sys.modules and name.partition(".")[0] not in looked_for]
+    for name in absent:
+        stand_in = ModuleType(name)
+        vars(stand_in).update(parts[name])
+        sys.modules[name] = stand_in
+    try:
+        yield
+    finally:
+        for name in absent:
+            sys.modules.pop(name, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FAB:
+    """Fast Adaptive Boundary (Croce & Hein 2020): project on the linearised boundary, drawn back to the input.
+
+    Untargeted. A step costs 2 forward passes and a backward pass for each class but the own; a start 1 forward pass.
+    """
+
+    steps: int = 100
+    """The paper: 100."""
+    restarts: int = 1
+    """The first start is the input itself."""
+    targets: int = 0
+    """0: every step looks at all classes. k: run for each of the k likeliest classes, 1 backward pass a step, without
+    random starts (the authors' FAB-T, for models of many classes)."""
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "steps", "restarts")
+        expect_setting(self, "targets", "an integer of at least 0", isinstance(self.targets, int) and self.targets >= 0)
+        expect_setting(self, "restarts", "1 where there are targets", self.restarts == 1 or self.targets == 0)
+
+    def __call__(self, task: Task) -> Incumbent:
+        norm = expect_norm(self, task, ("linf", "l2", "l1"))
+        expect_untargeted(self, task)
+        runs = min(self.targets, task.classes - 1) if self.targets else self.restarts
+        settings: dict[str, Any] = {"n_iter": self.steps, "restarts": runs, "targeted_restarts": self.targets > 0}
+        return _run(self, task, "fab", norm=ORDERS[norm], **settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DDN:
+    """Decoupled Direction and Norm (Rony et al. 2019), l2: step along the gradient, then set the length.
+
+    A step costs 1 forward and 1 backward pass.
+    """
+
+    steps: int = 1000
+    init_norm: float = 1.0
+    gamma: float = 0.05
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "steps")
+        expect_positive(self, "init_norm", "gamma")
+
+    def __call__(self, task: Task) -> Incumbent:
+        expect_norm(self, task, ("l2",))
+        # By default the library rounds to 256 levels.
+        settings = {"steps": self.steps, "init_norm": self.init_norm, GAMMA: self.gamma, "levels": None}
+        return _run(self, task, "ddn", **settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepFool:
+    """DeepFool (Moosavi-Dezfooli et al. 2016): to the nearest linearised boundary, until it is crossed.
+
+    Untargeted. A step costs 1 forward pass and a backward pass for each class but the own; what is fooled stops.
+    """
+
+    steps: int = 100
+    overshoot: float = 0.02
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "steps")
+        expect_setting(self, "overshoot", "at least 0", self.overshoot >= 0)
+
+    def __call__(self, task: Task) -> Incumbent:
+        norm = expect_norm(self, task, ("linf", "l2"))
+        expect_untargeted(self, task)
+        # The point of its last step is never looked at: that step is a look at the one before.
+        return _run(self, task, "df", norm=ORDERS[norm], steps=self.steps + 1, overshoot=self.overshoot)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuperDeepFool:
+    """SuperDeepFool (Abdolahpourrostam et al. 2024), l2: DeepFool, each time projected on the slope at its end.
+
+    Untargeted. It ends when the boundary is crossed, mostly after a few rounds of DeepFool, and bisects.
+    """
+
+    steps: int = 100
+    deepfool_steps: int = 100
+    overshoot: float = 0.02
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "steps", "deepfool_steps")
+        expect_setting(self, "overshoot", "at least 0", self.overshoot >= 0)
+
+    def __call__(self, task: Task) -> Incumbent:
+        expect_norm(self, task, ("l2",))
+        expect_untargeted(self, task)
+        return _run(self, task, "sdf", steps=self.steps, df_steps=self.deepfool_steps, overshoot=self.overshoot)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FMN:
+    """Fast Minimum-Norm (Pintor et al. 2021): step along the gradient, project on a ball that shrinks and grows.
+
+    A step costs 1 forward and 1 backward pass. In l2 this library scales to the sphere where the paper projects on the
+    ball; l0 counts components.
+    """
+
+    steps: int = 1000
+    alpha_init: float | None = None
+    """The first step; None: the authors' 10 in linf, 1 in the others."""
+    gamma_init: float = 0.05
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "steps")
+        expect_positive(self, "gamma_init")
+        expect_setting(self, "alpha_init", "above 0, or None", self.alpha_init is None or self.alpha_init > 0)
+
+    def __call__(self, task: Task) -> Incumbent:
+        norm = expect_norm(self, task, ("linf", "l2", "l1", "l0"))
+        alpha = self.alpha_init if self.alpha_init is not None else (10.0 if norm == "linf" else 1.0)
+        settings: dict[str, Any] = {f"{ALPHA}_init": alpha, f"{GAMMA}_init": self.gamma_init}
+        settings |= {"norm": ORDERS[norm], "steps": self.steps}
+        if norm != "l0":
+            return _run(self, task, "fmn", **settings)
+        fmn, targeted = library().fmn, task.criterion.targeted
+
+        def attack(model: nn.Module, inputs: Tensor, classes: Tensor, rows: Tensor) -> Tensor:
+            """Its projection on l0 fails once every row of the batch is down to one entry: that is the answer then."""
+            watched = _LastFooled(model, inputs, classes, targeted)
+            try:
+                points: Tensor = fmn(watched, inputs, classes, targeted=targeted, **settings)
+            except (IndexError, RuntimeError):
+                if bool((watched.points == inputs).flatten(1).all(1).any()):
+                    raise
+                points = watched.points
+            return points
+
+        return by_library(task, attack, name="FMN")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ALMA:
+    """Augmented Lagrangian (Rony et al. 2021), l2 and l1: RMSProp on the distance and a penalty that is adapted.
+
+    A step costs 1 forward and 1 backward pass. Its loss needs 3 classes, 4 if targeted.
+    """
+
+    steps: int = 1000
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "steps")
+
+    def __call__(self, task: Task) -> Incumbent:
+        norm = expect_norm(self, task, ("l2", "l1"))
+        targeted = task.criterion.targeted
+        if task.classes < 3 + targeted:
+            raise InvalidInputError(
+                f"attack ALMA: expected a model of at least {3 + targeted} classes, got {task.classes}"
+            )
+        alma, reach = library().alma, {"l2": 0.1, "l1": 0.5}[norm]
+
+        def attack(model: nn.Module, inputs: Tensor, classes: Tensor, rows: Tensor) -> Tensor:
+            points: Tensor = alma(
+                _FirstSlope(model, inputs, reach, ORDERS[norm]),
+                inputs,
+                classes,
+                targeted=targeted,
+                num_steps=self.steps,
+                distance=norm,
+                init_lr_distance=reach,
+                **{ALPHA: 0.5 if self.steps <= 100 else 0.9},  # the authors', for 100 and 1000 steps
+                # The library adds it before it turns the sign for a target: as it is, it would ask for less than that.
+                logit_tolerance=-1e-4 if targeted else 1e-4,
+            )
+            return points
+
+        return by_library(task, attack, name="ALMA")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SigmaZero:
+    """sigma-zero (Cina et al. 2025), l0: Adam on a smooth count of entries, small ones set to zero.
+
+    Untargeted. A step costs 1 forward and 1 backward pass. It counts components.
+    """
+
+    steps: int = 1000
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "steps")
+
+    def __call__(self, task: Task) -> Incumbent:
+        expect_norm(self, task, ("l0",))
+        expect_untargeted(self, task)
+        return _run(self, task, "sigma_zero", num_steps=self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VFGA:
+    """Voting Folded Gaussian (Hajri et al. 2022), l0: change one entry after the other, the best of random values.
+
+    A step costs 1 forward and 1 backward pass and 2 `samples` forward passes; what is fooled stops. It counts
+    components.
+    """
+
+    steps: int | None = None
+    """Entries that may be changed; None: all."""
+    samples: int = 10
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "samples", *(["steps"] if self.steps is not None else []))
+
+    def __call__(self, task: Task) -> Incumbent:
+        expect_norm(self, task, ("l0",))
+        return _run(self, task, "vfga", max_iter=self.steps, n_samples=self.samples)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarliniWagner:
+    """Carlini & Wagner 2017, l2: Adam in the tanh space on ||delta||^2 + c max(0, margin), c by bisection.
+
+    It costs `binary_search_steps` x `steps` forward and backward passes.
+    """
+
+    binary_search_steps: int = 9
+    steps: int = 10000
+    stepsize: float = 0.01
+    initial_const: float = 0.01
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "binary_search_steps", "steps")
+        expect_positive(self, "stepsize", "initial_const")
+
+    def __call__(self, task: Task) -> Incumbent:
+        expect_norm(self, task, ("l2",))
+        return _run(
+            self,
+            task,
+            "carlini_wagner_l2",
+            binary_search_steps=self.binary_search_steps,
+            max_iterations=self.steps,
+            learning_rate=self.stepsize,
+            initial_const=self.initial_const,
+            abort_early=False,  # it aborts the whole batch
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class APGD:
+    """Auto-PGD (Croce & Hein 2020; in l1, 2021), within a radius: PGD with momentum and a step that is halved.
+
+    It costs `steps` + 1 forward and backward passes a start, in l1 `steps` + 3.
+    """
+
+    steps: int = 100
+    loss: str = "dlr"
+    """`dlr`, which needs 3 classes, 4 if targeted (with fewer, `ce` is used), or `ce`."""
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "steps")
+        _expect_loss(self.loss)
+
+    def __call__(self, task: Task, radius: Tensor, restart: int) -> Incumbent:
+        loss = self.loss if task.classes >= 3 + task.criterion.targeted else "ce"
+        return _within_radius(self, task, radius, restart, "apgd", targeted=task.criterion.targeted, loss_function=loss)
+
+
+@dataclass(frozen=True, kw_only=True)
+class APGDT:
+    """Auto-PGD at one class after the other, the likeliest first (Croce & Hein 2020), within a radius.
+
+    Untargeted, for it chooses its targets. It costs 1 forward pass and, for each class that it tries, `steps` + 1
+    forward and backward passes; what is fooled stops.
+    """
+
+    steps: int = 100
+    targets: int = 9
+    """Classes that are tried."""
+    loss: str = "dlr"
+    """`dlr`, which needs 4 classes (with fewer, `ce` is used), or `ce`."""
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "steps", "targets")
+        _expect_loss(self.loss)
+
+    def __call__(self, task: Task, radius: Tensor, restart: int) -> Incumbent:
+        expect_untargeted(self, task)
+        loss = self.loss if task.classes >= 4 else "ce"
+        targets = min(self.targets, task.classes - 1)
+        return _within_radius(
+            self, task, radius, restart, "apgd_targeted", targeted=False, loss_function=loss, num_targets=targets
+        )
+
+
+def _expect_loss(loss: str) -> None:
+    if loss not in ("dlr", "ce"):
+        raise UnknownNameError("loss", loss, ("dlr", "ce"))
+
+
+def _run(config: object, task: Task, function: str, **settings: Any) -> Incumbent:
+    """Most attacks of the library are one call."""
+    run, targeted = getattr(library(), function), task.criterion.targeted
+
+    def attack(model: nn.Module, inputs: Tensor, classes: Tensor, rows: Tensor) -> Tensor:
+        points: Tensor = run(model, inputs, classes, targeted=targeted, **settings)
+        return points
+
+    return by_library(task, attack, name=type(config).__name__)
+
+
+def _within_radius(
+    config: APGD | APGDT, task: Task, radius: Tensor, restart: int, function: str, **settings: Any
+) -> Incumbent:
+    norm = expect_norm(config, task, ("linf", "l2", "l1"))
+    run, inward = getattr(library(), function), (radius / task.problem.box.width).float()
+
+    def attack(model: nn.Module, inputs: Tensor, classes: Tensor, rows: Tensor) -> Tensor:
+        # Its three phases of l1 need some steps each.
+        phases = norm == "l1" and config.steps >= 10
+        points: Tensor = run(
+            model, inputs, classes, inward[rows], ORDERS[norm], n_iter=config.steps, use_large_reps=phases, **settings
+        )
+        return points
+
+    return within(by_library(task, attack, name=type(config).__name__, restart=restart), radius, task)
+
+
+class _LastFooled(nn.Module):
+    """Passes everything on, and keeps the last point of each row that was adversarial, or its input."""
+
+    def __init__(self, model: nn.Module, inputs: Tensor, classes: Tensor, targeted: bool) -> None:
+        super().__init__()
+        self.model, self.points, self.classes, self.targeted = model, inputs.clone(), classes, targeted
+
+    def forward(self, points: Tensor) -> Tensor:
+        logits: Tensor = self.model(points)
+        fooled = (logits.argmax(1) == self.classes) == self.targeted
+        self.points[fooled] = points.detach()[fooled]
+        return logits
+
+
+class _FirstSlope(nn.Module):
+    """Passes everything on, but in the first slope it makes zero of the rows that lead nowhere.
+
+    The library doubles its first step until it is `reach` long, for ever if the box stops it before. For a slope of
+    zero it has a remedy of its own, a random direction.
+    """
+
+    def __init__(self, model: nn.Module, inputs: Tensor, reach: float, order: float) -> None:
+        super().__init__()
+        self.model, self.inputs, self.reach, self.order, self.asked = model, inputs, reach, order, False
+
+    def forward(self, points: Tensor) -> Tensor:
+        if not self.asked and points.requires_grad:
+            self.asked = True
+            points = points.view_as(points)
+            points.register_hook(self._led)  # type: ignore[no-untyped-call]  # torch does not type it
+        logits: Tensor = self.model(points)
+        return logits
+
+    def _led(self, slope: Tensor) -> Tensor:
+        room: Tensor = torch.where(slope > 0, self.inputs, 1 - self.inputs) * (slope != 0)
+        far = torch.linalg.vector_norm(room.flatten(1), ord=self.order, dim=1) > 1.01 * self.reach
+        return torch.where(per_sample(far, slope) > 0, slope, 0.0)

@@ -1,0 +1,194 @@
+"""One-Pixel (Su, Vargas & Sakurai 2019): differential evolution over the positions and values of a few pixels.
+
+    child_i = a + F (b - c),    a, b, c three of the population,    child_i replaces parent_i if it is fitter
+
+A candidate is `count` genes, each the position of a pixel and a value for each of its channels; its fitness is the
+margin of the model. There is no crossover, and nothing but forward passes. Two genes may meet on a pixel: the first of
+them counts, and fewer pixels are changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pdpgd.attacks.problem import Problem
+from pdpgd.attacks.restarts import batches
+from pdpgd.attacks.task import Task
+from pdpgd.errors import expect_setting
+from pdpgd.game.incumbent import Incumbent
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnePixel:
+    """One-Pixel as an attack within a ball of l0: the radius, rounded down, is the number of pixels it may change."""
+
+    population: int = 400
+    """Candidates of a sample. Su et al.: 400."""
+    generations: int = 100
+    """At most, after the first one, which is drawn. Su et al.: 100."""
+    scale: float = 0.5
+    """F, the weight of the difference. Su et al.: 0.5."""
+    max_rows: int = 128
+    """Candidates that the model sees at once, and, but for a larger population, those that are kept: the bound on
+    memory. On a CPU a candidate of a LeNet-5 costs 0.35 ms in calls of 128 and 0.75 ms in calls of 1024."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("population", 3), ("generations", 1), ("max_rows", 1)):
+            value = getattr(self, name)
+            expect_setting(self, name, f"an integer of at least {least}", isinstance(value, int) and value >= least)
+        expect_setting(self, "scale", "above 0", self.scale > 0)
+
+    def __call__(self, task: Task, radius: Tensor, restart: int) -> Incumbent:
+        best = Incumbent.none(task.inputs)
+        canvas = Canvas.of(task.problem)
+        count = radius.floor().clamp(max=canvas.pixels).long()
+        for rows in batches((count >= 1).nonzero().flatten(), max(1, self.max_rows // self.population)):
+            self._evolve(task, rows, count[rows], restart, canvas, best)
+        return best
+
+    def _evolve(self, task: Task, rows: Tensor, count: Tensor, restart: int, canvas: Canvas, best: Incumbent) -> None:
+        """Evolve the candidates of these rows, each row on its own; a row that is fooled leaves at once."""
+        problem = task.problem
+        indices = problem.indices[task.samples[rows].cpu()].tolist()
+        chance = [np.random.default_rng((problem.seed, index, restart)) for index in indices]
+        children = self._first(chance, count, canvas).to(problem.inputs)
+        genes, fitness = children, children.new_full(children.shape[:2], torch.inf)
+        for generation in range(self.generations + 1):
+            margin, found = self._judged(task, rows, count, children, canvas)
+            best.improve(found, at=rows)
+            keep = found.size.isinf().nonzero().flatten()
+            if len(keep) == 0 or generation == self.generations:
+                return
+            rows, count, chance = rows[keep], count[keep], [chance[row] for row in keep.tolist()]
+            genes, fitness, children, margin = genes[keep], fitness[keep], children[keep], margin[keep]
+            fitter = margin < fitness
+            genes = torch.where(fitter[:, :, None, None], children, genes)
+            fitness = torch.where(fitter, margin, fitness)
+            children = self._children(genes, chance, canvas)
+
+    def _first(self, chance: list[np.random.Generator], count: Tensor, canvas: Canvas) -> Tensor:
+        """Positions uniform, values normal around the middle of the box: the paper's N(128, 127) in [0, 255].
+
+        Everything is a share: of the side of the image, of the width of the box. The genes that a row has not are 0.
+        """
+        places, channels = len(canvas.sides), canvas.channels
+        genes = np.zeros((len(chance), self.population, int(count.max()), places + channels))
+        for row, (generator, own) in enumerate(zip(chance, count.tolist(), strict=True)):
+            genes[row, :, :own, :places] = generator.random((self.population, own, places))
+            values = generator.normal(0.5, 0.5, (self.population, own, channels))
+            genes[row, :, :own, places:] = values.clip(0.0, 1.0)
+        return torch.from_numpy(genes)
+
+    def _children(self, genes: Tensor, chance: list[np.random.Generator], canvas: Canvas) -> Tensor:
+        """a + F (b - c) of three different candidates; positions leave the image on one side and enter on the other."""
+        size = self.population
+        draws = np.stack([generator.integers((size, size - 1, size - 2), size=(size, 3)) for generator in chance])
+        parents = [genes.gather(1, _spread(number, genes)) for number in _different(torch.from_numpy(draws))]
+        children = parents[0] + self.scale * (parents[1] - parents[2])
+        places = len(canvas.sides)
+        return torch.cat([children[..., :places].remainder(1.0), children[..., places:].clamp(0.0, 1.0)], dim=3)
+
+    def _judged(
+        self, task: Task, rows: Tensor, count: Tensor, children: Tensor, canvas: Canvas
+    ) -> tuple[Tensor, Incumbent]:
+        """The margin of every child, and of each row the smallest that is adversarial."""
+        owners = torch.arange(len(rows), device=rows.device).repeat_interleave(self.population)
+        candidates = children.flatten(0, 1)
+        margin = children.new_empty(len(owners))
+        best = Incumbent.none(task.inputs[rows])
+        for part in batches(torch.arange(len(owners), device=rows.device), self.max_rows):
+            owner = owners[part]
+            points = canvas.painted(task.inputs[rows[owner]], candidates[part], count[owner])
+            logits = task.logits(points, rows[owner])
+            margin[part] = task.criterion.select(rows[owner]).margin(logits)
+            found = task.judged(points, logits, rows[owner])
+            first = _smallest(found.size, owner, len(rows))
+            best.improve(found.select(first), at=owner[first])
+        return margin.reshape(children.shape[:2]), best
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """What can be painted: pixels with channels, or, on flat inputs, elements."""
+
+    problem: Problem
+    sides: tuple[int, ...]
+    channels: int
+
+    @classmethod
+    def of(cls, problem: Problem) -> Canvas:
+        shape = problem.inputs.shape[1:]
+        if len(shape) == 1:
+            return cls(problem, tuple(shape), 1)
+        pixel = torch.zeros_like(problem.inputs[:1])
+        pixel.flatten(2)[:, :, 0] = 1.0
+        # A norm that counts the channels of a pixel one by one lets each be painted alone.
+        if float(problem.norm.size(pixel)) > 1:
+            return cls(problem, tuple(shape), 1)
+        return cls(problem, tuple(shape[1:]), shape[0])
+
+    @property
+    def pixels(self) -> int:
+        return int(np.prod(self.sides))
+
+    def painted(self, inputs: Tensor, genes: Tensor, count: Tensor) -> Tensor:
+        """The inputs, each with the first `count` of its genes painted over it."""
+        rows, spare = len(inputs), self.pixels
+        place = self._place(genes)
+        # What is no gene of the row, or comes second on its pixel, goes to a spare pixel that is thrown away: a place
+        # that is written twice would hold either.
+        idle = torch.arange(genes.shape[1], device=genes.device) >= count[:, None]
+        place = place.masked_fill(idle, spare)
+        place = place.masked_fill(_repeated(place), spare)
+        values = genes[:, :, len(self.sides) :].transpose(1, 2)
+        shares = inputs.new_zeros(rows, self.channels, spare + 1)
+        shares.scatter_(2, place[:, None].expand_as(values), values)
+        painted = torch.zeros(rows, 1, spare + 1, dtype=torch.bool, device=inputs.device)
+        painted.scatter_(2, place[:, None], True)
+        box = self.problem.box
+        values = box.low + shares[:, :, :spare].reshape(inputs.shape) * (box.high - box.low)
+        where = painted[:, :, :spare].expand(-1, self.channels, -1).reshape(inputs.shape)
+        return torch.where(where, box.clip(values), inputs)
+
+    def _place(self, genes: Tensor) -> Tensor:
+        """The number of each gene's pixel, row by row of the image."""
+        place = torch.zeros(genes.shape[:2], dtype=torch.long, device=genes.device)
+        for axis, side in enumerate(self.sides):
+            # In single precision the remainder of a share by 1 may be 1.
+            place = place * side + (genes[:, :, axis] * side).long().clamp(max=side - 1)
+        return place
+
+
+def _different(draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """From draws below n, n - 1 and n - 2 (in the last dimension) three different numbers below n, all alike likely."""
+    a, b, c = draws.unbind(-1)
+    b = b + (b >= a)
+    c = c + (c >= torch.minimum(a, b))
+    return a, b, c + (c >= torch.maximum(a, b))
+
+
+def _spread(number: Tensor, genes: Tensor) -> Tensor:
+    """Numbers of candidates as an index for gather."""
+    return number.to(genes.device)[:, :, None, None].expand(-1, -1, *genes.shape[2:])
+
+
+def _repeated(place: Tensor) -> Tensor:
+    """Which entries of a row stand in it before."""
+    ordered, order = place.sort(dim=1, stable=True)
+    again = torch.zeros_like(place, dtype=torch.bool)
+    again[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+    return torch.zeros_like(again).scatter(1, order, again)
+
+
+def _smallest(size: Tensor, owner: Tensor, owners: int) -> Tensor:
+    """The place of the smallest size of each owner that is there, the first of equals."""
+    by_size = size.sort(stable=True).indices
+    by_owner = by_size[owner[by_size].sort(stable=True).indices]
+    mine = owner[by_owner]
+    first = torch.ones_like(mine, dtype=torch.bool)
+    first[1:] = mine[1:] != mine[:-1]
+    return by_owner[first]

@@ -1,0 +1,161 @@
+"""SparseFool (Modas, Moosavi-Dezfooli & Frossard 2019): few coordinates that cross a linearised boundary.
+
+    x_B = DeepFool(x_i)                                     the nearest point of the boundary, in l2
+    w   = grad (z_k(x_B) - z_y)  at x_B                     the normal of the boundary there
+    x_{i+1} = argmin ||x - x_i||_1  subject to  <w, x - (x_i + lambda (x_B - x_i))> = 0,  low <= x <= high
+
+until the class changes. The argmin is greedy: coordinates of x_i in the order of |w|, each as far as it must go or the
+box lets it. With a larger lambda the hyperplane lies farther behind the boundary: more success, less sparse.
+DeepFool itself (Moosavi-Dezfooli, Fawzi & Frossard 2016) knows no box, as in the authors' code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pdpgd.attacks.task import Task
+from pdpgd.criteria import Box, Criterion, Surrogate, lead_over
+from pdpgd.errors import expect_setting
+from pdpgd.game.incumbent import Incumbent
+from pdpgd.tensors import flat, length, per_sample
+
+# A step of DeepFool goes this much beyond the linearised boundary, as a share of the width of the box: a point that
+# stands on the boundary would not move otherwise. The authors' code.
+NUDGE = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseFool:
+    """SparseFool for l1 and l0: one algorithm, measured in either. Untargeted only, as in the paper."""
+
+    steps: int = 20
+    """Linearised boundaries for each lambda. The paper's setting for it."""
+    overshoot: float = 0.02
+    """How much longer the perturbation is made to get over the boundary, in DeepFool and at the end. The paper's."""
+    lambdas: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 5.0)
+    """Tried in turn, each from the input, on what the ones before did not fool. "Incremented from 1 to 5"."""
+    candidates: int = 10
+    """Classes DeepFool looks at, the label and the first runners-up. Moosavi-Dezfooli et al.: 10."""
+    deepfool_steps: int = 50
+    """At most; most points need two or three. Moosavi-Dezfooli et al.: 50."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 1), ("candidates", 2), ("deepfool_steps", 1)):
+            value = getattr(self, name)
+            expect_setting(self, name, f"an integer of at least {least}", isinstance(value, int) and value >= least)
+        expect_setting(self, "overshoot", "at least 0", self.overshoot >= 0)
+        ascending = list(self.lambdas) == sorted(set(self.lambdas)) and min(self.lambdas, default=0) > 0
+        expect_setting(self, "lambdas", "numbers above 0 that ascend", ascending)
+
+    def __call__(self, task: Task) -> Incumbent:
+        best = Incumbent.none(task.inputs)
+        for number, factor in enumerate(self.lambdas):
+            rows = best.size.isinf().nonzero().flatten()
+            if len(rows):
+                best.improve(self._with_lambda(task.select(rows), factor), at=rows)
+            task.tell((number + 1) / len(self.lambdas))
+        return best
+
+    def _with_lambda(self, task: Task, factor: float) -> Incumbent:
+        """Cross linearised boundaries until the class changes; a row that is fooled leaves at once."""
+        box = task.problem.box
+        best = Incumbent.none(task.inputs)
+        rows = torch.arange(len(task), device=task.samples.device)
+        point = task.inputs
+        for _ in range(self.steps):
+            part = task.select(rows)
+            beyond, normal = self._boundary(part, point)
+            reached = _cross(point, normal, factor * (beyond - point), box)
+            best.improve(self._judged(part, reached), at=rows)
+            # What does not move has no slope or no room, and would not move the next time either.
+            moved = (flat(reached) != flat(point)).any(1)
+            open_rows = (moved & best.size[rows].isinf()).nonzero().flatten()
+            rows, point = rows[open_rows], reached[open_rows]
+            if len(rows) == 0:
+                break
+        return best
+
+    def _judged(self, task: Task, points: Tensor) -> Incumbent:
+        """The points if they are adversarial already; otherwise, as in the paper, a little farther from the input.
+
+        The paper's code looks at the farther points only.
+        """
+        found = task.judged(points, task.logits(points))
+        rows = found.size.isinf().nonzero().flatten()
+        if len(rows):
+            start = task.inputs[rows]
+            farther = task.problem.box.clip(start + (1 + self.overshoot) * (points[rows] - start))
+            found.improve(task.judged(farther, task.logits(farther, rows), rows), at=rows)
+        return found
+
+    def _boundary(self, task: Task, start: Tensor) -> tuple[Tensor, Tensor]:
+        """DeepFool from `start`: a point on the boundary for each row, and the normal there, away from the label."""
+        point, other = start.clone(), task.labels.clone()
+        rows = torch.arange(len(task), device=task.samples.device)
+        for _ in range(self.deepfool_steps):
+            part = task.select(rows)
+            step, aim = self._nearest(part, point[rows])
+            point[rows] += step
+            other[rows] = aim
+            farther = start[rows] + (1 + self.overshoot) * (point[rows] - start[rows])
+            answer = part.logits(farther).argmax(1)
+            fooled = answer != part.labels
+            other[rows[fooled]] = answer[fooled]
+            rows = rows[~fooled]
+            if len(rows) == 0:
+                break
+        return point, self._normal(task, point, other)
+
+    def _nearest(self, task: Task, points: Tensor) -> tuple[Tensor, Tensor]:
+        """The step to the nearest of the linearised boundaries z_y = z_k, and that class k."""
+        width = task.problem.box.width
+        leads = task.problem.classifier.leads(points, task.samples, task.labels, self.candidates - 1)
+        task.problem.ledger.add(task.samples, forwards=1, backwards=len(leads))
+        steepness = torch.stack([length(flat(lead.slope), 1).squeeze(1) for lead in leads])
+        # No boundary farther than the whole box is of use, and without a slope there is none.
+        longest = width * points[0].numel() ** 0.5
+        distance = (torch.stack([lead.lead for lead in leads]).abs() / steepness).clamp(max=longest)
+        distance, nearest = distance.masked_fill(steepness == 0, torch.inf).min(0)
+        rows = torch.arange(len(points), device=points.device)
+        aim = torch.stack([lead.other for lead in leads])[nearest, rows]
+        slope = torch.stack([lead.slope for lead in leads])[nearest, rows]
+        pace = ((distance + NUDGE * width) / steepness[nearest, rows]).masked_fill(distance.isinf(), 0.0)
+        return -per_sample(pace, slope) * slope, aim
+
+    def _normal(self, task: Task, points: Tensor, other: Tensor) -> Tensor:
+        """grad (z_other - z_y), of length 1; zero where there is no slope."""
+        answer = task.problem.classifier.margin_and_gradient(points, task.samples, task.criterion, _lead_of(other))
+        task.problem.ledger.add(task.samples, forwards=1, backwards=1)
+        steepness = length(flat(answer.gradient), 1).squeeze(1).clamp(min=torch.finfo(points.dtype).tiny)
+        return answer.gradient / per_sample(steepness, answer.gradient)
+
+
+def _lead_of(other: Tensor) -> Surrogate:
+    """z_other - z_y, to be differentiated."""
+
+    def lead(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
+        return lead_over(logits, other, criterion.classes)
+
+    return lead
+
+
+def _cross(point: Tensor, normal: Tensor, way: Tensor, box: Box) -> Tensor:
+    """The point inside the box that is nearest to `point` in l1 and on the hyperplane through `point + way`.
+
+    Where the box ends before the hyperplane, as near to the hyperplane as one can get.
+    """
+    need = (flat(normal) * flat(way)).sum(1, keepdim=True).abs()
+    edge = torch.where(normal > 0, box.high, box.low)
+    room = flat(edge - point).abs()
+    steepness, order = flat(normal).abs().sort(dim=1, descending=True, stable=True)
+    sorted_room = room.gather(1, order)
+    gain = steepness * sorted_room
+    # What is still missing when a coordinate has its turn, all before it having gone to the edge of the box.
+    missing = need - (gain.cumsum(1) - gain)
+    share = torch.where(gain > 0, missing / gain, 0.0).clamp(0.0, 1.0)
+    share = torch.zeros_like(share).scatter(1, order, share).reshape(point.shape)
+    # Exactly the edge: x + (high - x) may miss it by a last bit.
+    return box.clip(torch.where(share < 1, point + share * (edge - point), edge))

@@ -1,0 +1,189 @@
+"""What every rival promises, in each of its norms, untargeted and targeted where it can be: as ours do."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pdpgd import AttackResult, InvalidInputError
+from pdpgd.catalogue import ATTACKS, prepared
+from pdpgd.evaluation.referee import Referee
+from pdpgd.norms import norm_of
+from support.models import Counting, Stubborn, TinyConv
+from support.plain_numba import compile_no_classes
+from support.results import assert_shapes_and_dtypes
+
+compile_no_classes()
+BUDGET = 400
+# The solvers of Brendel & Bethge are in plain Python here: as compiled classes they would be fast, after minutes. ART's
+# EAD takes the gradients of all classes, twice.
+BUDGETS = {"bb": 32, "ead@art": 4000}
+WRONG_ALREADY = [3, 8]
+RIVALS = [(name, norm) for name, entry in ATTACKS.items() if entry.rival is not None for norm in entry.norms]
+CASES = [
+    (name, norm, aim)
+    for name, norm in RIVALS
+    for aim in (("untargeted", "targeted") if ATTACKS[name].targeted else ("untargeted",))
+]
+each = pytest.mark.parametrize(("name", "norm", "aim"), CASES)
+# What a fixed number of draws or a single way to the boundary need not find. FMN, as adv-lib has it, comes to rest on
+# the near side of a curved boundary: in l2 it finds 3 of the 10, however many steps it has.
+MODEST = {
+    "one-pixel": 1,
+    "one-pixel@art": 0,
+    "corner-search": 5,
+    "fmn": 3,
+    "jsma@art": 5,
+    "sparsefool": 5,
+    "vfga": 5,
+}
+
+
+class Scene:
+    """Twelve images, two of them wrong to begin with, and what an attack makes of them."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(7)
+        self.model = TinyConv(generator)
+        self.images = (1.2 * torch.rand(12, 3, 6, 6, generator=generator) - 0.1).clamp(0, 1)
+        answer = self.answer(self.images)
+        self.labels, self.targets = answer.clone(), (answer + 2) % 5
+        self.labels[WRONG_ALREADY] = (answer[WRONG_ALREADY] + 1) % 5
+        self.targets[WRONG_ALREADY] = answer[WRONG_ALREADY]
+
+    def answer(self, points: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.model(points).argmax(1)
+
+
+@cache
+def scene() -> Scene:
+    return Scene()
+
+
+@cache
+def outcome(name: str, norm: str, aim: str) -> tuple[AttackResult, Counting]:
+    here = scene()
+    model = Counting(here.model)
+    aimed = {"targets": here.targets} if aim == "targeted" else {}
+    return run(name, norm, model, here.images, here.labels, **aimed), model
+
+
+def run(name: str, norm: str, model: nn.Module, images: Tensor, labels: Tensor, **call: Any) -> AttackResult:
+    return prepared(name, norm, budget=BUDGETS.get(name, BUDGET), max_batch=64)(
+        model, images, labels, norm=norm, **call
+    )
+
+
+@each
+def test_points_are_adversarial_inside_the_box_and_of_the_size_they_say(name: str, norm: str, aim: str) -> None:
+    here, (result, _) = scene(), outcome(name, norm, aim)
+    assert_shapes_and_dtypes(result, here.images)
+    assert not result.faults
+    found = result.found.clone()
+    found[WRONG_ALREADY] = False
+    assert int(found.sum()) >= MODEST.get(name, 8)
+    points = result.adversarials
+    assert float(points.min()) >= 0
+    assert float(points.max()) <= 1
+    assert torch.equal(here.answer(points), result.labels)
+    if aim == "targeted":
+        assert torch.equal(result.labels[found], here.targets[found])
+    size = norm_of(norm).size(points - here.images)
+    assert torch.equal(result.distances[found], size[found])
+    assert bool((size[found] > 0).all())
+    lost = ~result.found
+    assert bool(result.distances[lost].isinf().all())
+    assert torch.equal(points[lost], here.images[lost])
+
+
+@each
+def test_the_referee_agrees(name: str, norm: str, aim: str) -> None:
+    here, (result, _) = scene(), outcome(name, norm, aim)
+    # A point at its target is not at its label: adversarial for the referee, who knows no targets.
+    at_label = here.labels == here.targets if aim == "targeted" else torch.zeros_like(result.found)
+    claimed = result.found & ~at_label
+    verdicts = Referee(here.model, here.images, here.labels, batch_size=5).judge(result.adversarials, claimed)
+    assert torch.equal(verdicts.valid, claimed)
+
+
+@each
+def test_an_input_that_is_wrong_already_is_left_alone(name: str, norm: str, aim: str) -> None:
+    here, (result, _) = scene(), outcome(name, norm, aim)
+    assert result.found[WRONG_ALREADY].all()
+    assert result.distances[WRONG_ALREADY].tolist() == [0, 0]
+    assert torch.equal(result.adversarials[WRONG_ALREADY], here.images[WRONG_ALREADY])
+    assert result.forwards[WRONG_ALREADY].tolist() == [1, 1]
+    assert result.backwards[WRONG_ALREADY].tolist() == [0, 0]
+
+
+@each
+def test_every_pass_is_counted(name: str, norm: str, aim: str) -> None:
+    result, model = outcome(name, norm, aim)
+    assert int(result.forwards.sum()) == sum(model.forwards)
+    assert int(result.backwards.sum()) == sum(model.backwards)
+    assert int(result.forwards.sum()) > len(result.found)
+
+
+@each
+def test_the_same_seed_gives_the_same_bits(name: str, norm: str, aim: str) -> None:
+    here, (result, _) = scene(), outcome(name, norm, aim)
+    aimed = {"targets": here.targets} if aim == "targeted" else {}
+    torch.rand(3)
+    again = run(name, norm, here.model, here.images, here.labels, **aimed)
+    assert torch.equal(again.adversarials, result.adversarials)
+    assert torch.equal(again.found, result.found)
+
+
+@each
+def test_a_hopeless_input_is_not_reported_as_a_success(name: str, norm: str, aim: str) -> None:
+    images, labels = scene().images[:4], torch.zeros(4, dtype=torch.long)
+    aimed = {"targets": torch.full_like(labels, 2)} if aim == "targeted" else {}
+    result = run(name, norm, Stubborn(5), images, labels, **aimed)
+    assert not result.found.any()
+    assert result.distances.isinf().all()
+    assert torch.equal(result.adversarials, images)
+    assert result.labels.eq(0).all()
+
+
+class WithAPlateau(nn.Module):
+    """The model, but for images whose mean is below a fifth: there, class 0 leads by far and nothing has a slope."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x)
+        sunk = (x.flatten(1).mean(1) < 0.2)[:, None]
+        flat = torch.tensor([50.0, 0.0, 0.0, 0.0, 0.0], dtype=x.dtype)
+        return torch.where(sunk, flat + 0.0 * logits, logits)
+
+
+@each
+def test_one_sample_that_fails_does_not_lose_the_batch(name: str, norm: str, aim: str) -> None:
+    here = scene()
+    rows = [0, 1, 2, 4, 5, 6]
+    images, labels, targets = here.images[rows], here.labels[rows], here.targets[rows]
+    # Dark, and so on the plateau: no gradient leads away from it.
+    images, labels = images.clone(), labels.clone()
+    images[2], labels[2] = 0.05 * images[2], 0
+    aimed = {"targets": targets} if aim == "targeted" else {}
+    model = WithAPlateau(here.model)
+    result = run(name, norm, model, images, labels, **aimed)
+    with torch.no_grad():
+        assert torch.equal(model(result.adversarials).argmax(1), result.labels)
+    others = torch.tensor([0, 1, 3, 4, 5])
+    assert int(result.found[others].sum()) >= min(MODEST.get(name, 3), 1)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ATTACKS.items() if not entry.targeted])
+def test_an_attack_that_cannot_aim_says_so(name: str) -> None:
+    here, norm = scene(), ATTACKS[name].norms[0]
+    with pytest.raises(InvalidInputError, match=f"attack {name}: expected no targets"):
+        run(name, norm, here.model, here.images, here.labels, targets=here.targets)

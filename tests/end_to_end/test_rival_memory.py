@@ -1,0 +1,22 @@
+"""CornerSearch and JSMA stay within 2 GiB on an image of 3 x 224 x 224, torch itself included."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "rival_memory.py"
+
+
+@pytest.mark.parametrize(("name", "options"), [("corner-search", ["--forwards", "2500"]), ("jsma", [])])
+def test_an_image_of_imagenet_size_stays_within_2_gib(name: str, options: list[str]) -> None:
+    command = [sys.executable, str(BENCHMARK), "--here", name, *options]
+    outcome = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert outcome.returncode == 0, outcome.stderr
+    told = json.loads(outcome.stdout)
+    assert told["pixels"] > 0, "the attack must come to its end"
+    assert 0.1 < told["GiB"] < 2

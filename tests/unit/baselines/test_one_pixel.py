@@ -1,0 +1,209 @@
+"""One-Pixel: it finds the pixel that matters, changes no more than it may, and every pass is counted."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pdpgd import AttackResult, InvalidInputError, Norm, l0
+from pdpgd.attacks.problem import pose
+from pdpgd.attacks.radii import BySearch
+from pdpgd.attacks.task import Framed
+from pdpgd.baselines.one_pixel import Canvas, OnePixel, _different
+from support.models import Affine, Counting, Stubborn, TinyConv
+
+SMALL: dict[str, Any] = {"population": 30, "generations": 6}
+
+
+def run(
+    model: Any, inputs: Tensor, labels: Tensor, radius: float | list[float], norm: str | Norm = "l0", **call: Any
+) -> AttackResult:
+    radii = torch.as_tensor(radius, dtype=inputs.dtype).expand(len(inputs))
+    ball, restart = OnePixel(**{**SMALL, **call.pop("settings", {})}), call.pop("restart", 0)
+    attack = Framed("one-pixel", ("l0",), lambda classes: lambda task: ball(task, radii[task.samples], restart))
+    return attack(model, inputs, labels, norm=norm, **call)
+
+
+def fragile(shape: tuple[int, ...], place: tuple[int, ...]) -> Affine:
+    """Class 0, with a margin of 0.8 at x = 1/2, which only the pixel at `place` can take away, all channels together.
+
+    Each other element can take 0.025; three pixels, then, at most 0.23.
+    """
+    weight = torch.full(shape, 0.05)
+    pixel = (slice(None), *place) if len(shape) > 1 else place
+    weight[pixel] = 2.0 / weight[pixel].numel()
+    flat = weight.flatten()
+    return Affine(torch.stack([flat, torch.zeros_like(flat)]), torch.tensor([0.8 - float(flat.sum()) / 2, 0.0]))
+
+
+@pytest.fixture
+def conv(generator: torch.Generator) -> TinyConv:
+    return TinyConv(generator)
+
+
+@pytest.fixture
+def images(conv: TinyConv, generator: torch.Generator) -> Tensor:
+    return torch.rand(12, 3, 6, 6, generator=generator)
+
+
+@pytest.fixture
+def labels(conv: TinyConv, images: Tensor) -> Tensor:
+    with torch.no_grad():
+        return conv(images).argmax(1)
+
+
+@pytest.fixture
+def targets(labels: Tensor) -> Tensor:
+    """Some of them are within a pixel or two, some are not."""
+    return (labels + 1) % 5
+
+
+@pytest.mark.parametrize(
+    ("shape", "place"),
+    [((1, 6, 7), (1, 5)), ((3, 6, 7), (5, 6)), ((2, 9), (8,)), ((30,), (4,))],
+    ids=["grey", "colour", "sound", "flat"],
+)
+@pytest.mark.parametrize("radius", [1.0, 3.5])
+def test_the_pixel_that_matters_is_found(shape: tuple[int, ...], place: tuple[int, ...], radius: float) -> None:
+    model = fragile(shape, place)
+    inputs = torch.full((2, *shape), 0.5)
+    settings = {"population": 100, "generations": 40}
+    result = run(model, inputs, torch.zeros(2, dtype=torch.long), radius, settings=settings)
+    assert bool(result.found.all())
+    assert bool((result.distances <= radius).all())
+    changed = result.adversarials != inputs
+    pixels = changed.any(1) if len(shape) > 1 else changed
+    assert bool(pixels[(slice(None), *place)].all())
+
+
+def test_evolution_finds_what_the_first_draw_does_not() -> None:
+    # Six values near the edge of the box at once, which few candidates of a first draw have.
+    model, inputs = fragile((6, 1, 1), (0, 0)), torch.full((40, 6, 1, 1), 0.5)
+    settings = {"population": 50, "generations": 40}
+    result = run(model, inputs, torch.zeros(40, dtype=torch.long), 1.0, settings=settings)
+    assert int((result.forwards == 1 + 50).sum()) <= 10
+    assert int(result.found.sum()) >= 32
+
+
+def test_no_more_pixels_change_than_the_radius_of_each_sample_allows() -> None:
+    # A pixel takes 0.5 of the margin at most: 0.8 needs two of them.
+    model = Affine(torch.stack([torch.ones(9), torch.zeros(9)]), torch.tensor([-3.7, 0.0]))
+    inputs = torch.full((6, 1, 3, 3), 0.5)
+    radii = [0.5, 1.0, 1.99, 2.0, 4.0, 100.0]
+    result = run(model, inputs, torch.zeros(6, dtype=torch.long), radii, settings={"generations": 20})
+    assert result.found.tolist() == [False, False, False, True, True, True]
+    assert bool((result.distances[3:] <= torch.tensor([2.0, 4.0, 9.0])).all())
+    assert int(result.forwards[0]) == 1, "nothing may be changed, so nothing is tried"
+
+
+def test_points_are_at_their_target_and_in_the_box_of_their_channel(
+    conv: TinyConv, images: Tensor, labels: Tensor, targets: Tensor
+) -> None:
+    before = images.clone()
+    low, high = torch.tensor([0.0, -0.5, 0.0]), torch.tensor([1.0, 1.0, 1.5])
+    result = run(conv, images, labels, 1.0, targets=targets, bounds=(low, high))
+    assert 0 < int(result.found.sum()) < len(images)
+    assert torch.equal(images, before)
+    assert torch.equal(conv(result.adversarials).argmax(1), result.labels)
+    assert torch.equal(result.labels == targets, result.found)
+    assert bool((result.distances[result.found] <= 1).all())
+    assert bool((result.adversarials >= low[:, None, None]).all())
+    assert bool((result.adversarials <= high[:, None, None]).all())
+    beyond = (result.adversarials < 0) | (result.adversarials > 1)
+    assert bool(beyond.any()), "the whole box is used"
+
+
+def test_another_box_gives_the_same_points_in_its_unit(conv: TinyConv, images: Tensor, labels: Tensor) -> None:
+    conv, images = conv.double(), images.double()
+    plain = run(conv, images, labels, 2.0)
+    moved = run(lambda x: conv((x + 2) / 4), 4 * images - 2, labels, 2.0, bounds=(-2.0, 2.0))
+    assert bool(plain.found.any())
+    assert torch.equal(moved.distances, plain.distances)
+    torch.testing.assert_close((moved.adversarials + 2) / 4, plain.adversarials)
+
+
+@pytest.mark.parametrize("max_rows", [7, 30, 64, 1000])
+def test_every_pass_is_counted_and_none_has_too_many_rows(max_rows: int) -> None:
+    counting = Counting(Stubborn())
+    inputs = torch.rand(3, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    settings = {"max_rows": max_rows}
+    result = run(counting, inputs, torch.tensor([0, 0, 1]), 2.0, settings=settings)  # the third is wrong already
+    assert result.distances.tolist() == [torch.inf, torch.inf, 0.0]
+    assert torch.equal(result.adversarials, inputs)
+    assert result.forwards.tolist() == [211, 211, 1]
+    assert sum(counting.forwards) == 423
+    assert max(counting.forwards[1:]) <= max_rows
+    assert result.backwards.tolist() == [0, 0, 0]
+    assert not counting.backwards
+
+
+def test_a_sample_that_is_fooled_costs_no_more(conv: TinyConv, images: Tensor, labels: Tensor, targets: Tensor) -> None:
+    counting = Counting(conv)
+    result = run(counting, images, labels, 1.0, targets=targets)
+    assert sum(counting.forwards) == int(result.forwards.sum())
+    assert bool((result.forwards[~result.found] == 211).all())
+    assert bool(((result.forwards[result.found] - 1) % 30 == 0).all())
+    assert int(result.forwards[result.found].min()) < 211
+
+
+def test_a_sample_is_treated_alike_in_any_batch_and_the_seed_decides(
+    conv: TinyConv, images: Tensor, labels: Tensor, targets: Tensor
+) -> None:
+    radii = [1.0, 1.0, 3.0, 1.0, 1.0, 2.0] * 2
+    together = run(conv, images, labels, radii, targets=targets, seed=3)
+    assert 3 <= int(together.found.sum()) < 12
+    for row in range(len(images)):
+        one = slice(row, row + 1)
+        alone = run(
+            conv, images[one], labels[one], radii[row], targets=targets[one], seed=3, indices=torch.tensor([row])
+        )
+        torch.testing.assert_close(alone.adversarials[0], together.adversarials[row])
+        assert int(alone.forwards[0]) == int(together.forwards[row])
+    apart = run(conv, images, labels, radii, targets=targets, seed=3, settings={"max_rows": 11})
+    torch.testing.assert_close(apart.adversarials, together.adversarials)
+    for other in ({"seed": 4}, {"seed": 3, "restart": 1}, {"seed": 3, "indices": torch.arange(12, 24)}):
+        result = run(conv, images, labels, radii, targets=targets, **other)
+        assert not torch.equal(result.adversarials, together.adversarials)
+
+
+def test_where_channels_count_one_by_one_they_are_painted_one_by_one(
+    conv: TinyConv, images: Tensor, labels: Tensor
+) -> None:
+    result = run(conv, images, labels, 4.0, norm=l0(unit="element"), settings={"generations": 20})
+    assert bool(result.found.any())
+    assert int((result.adversarials != images).flatten(1).sum(1).max()) <= 4
+
+
+def test_a_search_over_the_radii_finds_the_fewest_pixels() -> None:
+    model = Affine(torch.stack([torch.ones(9), torch.zeros(9)]), torch.tensor([-3.7, 0.0]))
+    attack = Framed("one-pixel", ("l0",), lambda classes: BySearch(ball=OnePixel(population=50, generations=20)))
+    result = attack(model, torch.full((2, 9), 0.5), torch.zeros(2, dtype=torch.long), norm="l0")
+    assert result.distances.tolist() == [2.0, 2.0]
+
+
+def test_the_first_of_two_genes_on_a_pixel_counts_and_idle_genes_do_not() -> None:
+    inputs = torch.zeros(2, 1, 2, 3)
+    problem = pose(
+        Stubborn(), inputs, torch.zeros(2).long(), norm="l0", targets=None, bounds=(0, 2), seed=0, indices=None
+    )
+    # (row, column, value): the second stands on the pixel of the first; a share of 1 is the last row.
+    genes = torch.tensor([[[0.6, 0.4, 0.25], [0.9, 0.6, 0.75], [0.0, 0.0, 0.5], [1.0, 1.0, 1.0]]]).repeat(2, 1, 1)
+    painted = Canvas.of(problem).painted(inputs, genes, torch.tensor([4, 2]))
+    assert painted[0, 0].tolist() == [[1.0, 0.0, 0.0], [0.0, 0.5, 2.0]]
+    assert painted[1, 0].tolist() == [[0.0, 0.0, 0.0], [0.0, 0.5, 0.0]]
+
+
+def test_three_different_parents_are_drawn_and_all_triples_are_alike_likely() -> None:
+    draws = torch.tensor(list(product(range(5), range(4), range(3))))
+    triples = torch.stack(_different(draws), dim=-1)
+    assert sorted(map(tuple, triples.tolist())) == sorted(permutations(range(5), 3))
+
+
+@pytest.mark.parametrize("settings", [{"population": 2}, {"generations": 0}, {"scale": 0.0}, {"max_rows": 1.5}])
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match="expected"):
+        OnePixel(**settings)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pdpgd.cli.options import add_model, norm_and_radius, normalisation
+from pdpgd.cli.options import add_model, add_run, add_samples, default_folder, norm_and_radius, run_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,26 +42,14 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model(parser)
-    parser.add_argument("data", help="a data set's name, an .npz or a folder")
-    parser.add_argument("--data-dir", help="where the data set lies (default: looked for, then downloaded)")
+    add_samples(parser)
     asked = parser.add_argument_group("what is measured")
     asked.add_argument("--norm", action="append", metavar="NORM", help="repeatable (default: linf, l2, l1, l0)")
-    asked.add_argument("--attack", default="auto", help="its name: auto, auto-shared, pdpgd, pdgd (%(default)s)")
+    asked.add_argument("--attack", default="auto", help="a name of `pdpgd attacks` (%(default)s)")
     asked.add_argument(
         "--budget", type=int, default=1000, help="forward + backward passes a sample and norm (%(default)s)"
     )
-    asked.add_argument("--limit", type=int, default=1000, help="samples, the first ones (%(default)s)")
-    asked.add_argument("--seed", type=int, default=0, help="of the starts (%(default)s)")
-    asked.add_argument("--chunk-size", type=int, default=100, help="samples written together (%(default)s)")
-    asked.add_argument("--batch-size", type=int, default=100, help="rows that the model gets at once (%(default)s)")
-    asked.add_argument(
-        "--threads", type=int, help="of each chunk (default: the cores, shared among the workers; on Ray 1)"
-    )
-    asked.add_argument("--device", help="(default: cuda if there is one, else cpu)")
-    done = parser.add_argument_group("who does it")
-    done.add_argument("--engine", default="local", help="local or ray (%(default)s)")
-    done.add_argument("--workers", type=int, help="chunks done at once (default: 1; on Ray, all there is room for)")
-    done.add_argument("--address", help="of a Ray cluster that exists (default: one on this machine)")
+    add_run(parser, asked)
     shown = parser.add_argument_group("what comes of it")
     shown.add_argument("--out", help="directory of the results (default: runs/MODEL-DATA-...)")
     shown.add_argument(
@@ -97,21 +83,9 @@ def run(options: argparse.Namespace) -> int:
             norms=norms,
             attack=options.attack,
             budget=options.budget,
-            limit=options.limit,
-            out=options.out or default_folder(options),
-            seed=options.seed,
-            chunk_size=options.chunk_size,
-            batch_size=options.batch_size,
-            threads=options.threads,
-            device=options.device,
-            engine=options.engine,
-            workers=options.workers,
-            address=options.address,
-            weights=options.weights,
-            normalisation=normalisation(options),
-            trust_pickle=options.trust_pickle,
-            data_dir=options.data_dir,
+            out=options.out or default_folder(options, "norm", "attack", "budget"),
             watcher=bar,
+            **run_settings(options),
         )
     if options.json:
         print(json.dumps(_as_json(evaluation, requirements, radii), indent=2))
@@ -125,20 +99,6 @@ def defaults() -> dict[str, object]:
     parser = argparse.ArgumentParser()
     add_to(parser.add_subparsers())
     return vars(parser.parse_args(["evaluate", "MODEL", "DATA"]))
-
-
-def default_folder(options: argparse.Namespace) -> str:
-    """The same for the same question, another for another."""
-    question = {
-        name: getattr(options, name)
-        for name in (
-            *("model", "weights", "mean", "std", "data", "data_dir"),
-            *("norm", "attack", "budget", "limit", "seed", "chunk_size", "batch_size", "threads", "device"),
-        )
-    }
-    digest = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:8]
-    plain = "".join(letter if letter.isalnum() else "-" for letter in f"{options.model}-{Path(options.data).name}")
-    return f"runs/{plain}-{digest}"
 
 
 def show(

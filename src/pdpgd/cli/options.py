@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pdpgd.errors import InvalidInputError
 
@@ -22,6 +25,54 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-pickle", action="store_true", help="unpickle files: this runs whatever code they contain"
     )
+
+
+def add_samples(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", help="a data set's name, an .npz or a folder")
+    parser.add_argument("--data-dir", help="where the data set lies (default: looked for, then downloaded)")
+
+
+def add_run(parser: argparse.ArgumentParser, asked: argparse._ArgumentGroup) -> None:
+    """How a run is cut up and who does it; what its bits depend on goes to the group `asked`."""
+    asked.add_argument("--limit", type=int, default=1000, help="samples, the first ones (%(default)s)")
+    asked.add_argument("--seed", type=int, default=0, help="of the starts (%(default)s)")
+    asked.add_argument("--chunk-size", type=int, default=100, help="samples written together (%(default)s)")
+    asked.add_argument("--batch-size", type=int, default=100, help="rows that the model gets at once (%(default)s)")
+    asked.add_argument(
+        "--threads", type=int, help="of each chunk (default: the cores, shared among the workers; on Ray 1)"
+    )
+    asked.add_argument("--device", help="(default: cuda if there is one, else cpu)")
+    done = parser.add_argument_group("who does it")
+    done.add_argument("--engine", default="local", help="local or ray (%(default)s)")
+    done.add_argument("--workers", type=int, help="chunks done at once (default: 1; on Ray, all there is room for)")
+    done.add_argument("--address", help="of a Ray cluster that exists (default: one on this machine)")
+
+
+def run_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """What `add_model`, `add_samples` and `add_run` brought, as `evaluate` takes it."""
+    names = ("limit", "seed", "chunk_size", "batch_size", "threads", "device", "engine", "workers", "address")
+    return {
+        **{name: getattr(options, name) for name in names},
+        "weights": options.weights,
+        "normalisation": normalisation(options),
+        "trust_pickle": options.trust_pickle,
+        "data_dir": options.data_dir,
+    }
+
+
+def default_folder(options: argparse.Namespace, *names: str) -> str:
+    """The same for the same question, another for another; `names` are the options that are the command's own."""
+    question = {
+        name: getattr(options, name)
+        for name in (
+            *("model", "weights", "mean", "std", "data", "data_dir"),
+            *names,
+            *("limit", "seed", "chunk_size", "batch_size", "threads", "device"),
+        )
+    }
+    digest = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:8]
+    plain = "".join(letter if letter.isalnum() else "-" for letter in f"{options.model}-{Path(options.data).name}")
+    return f"runs/{plain}-{digest}"
 
 
 def model(options: argparse.Namespace) -> nn.Module:

@@ -18,8 +18,8 @@ PAUSE = 0.2
 class SampleBar(Watcher):
     """A bar with rate and remaining time in a terminal; elsewhere only what the user must know."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, what: str = "evaluating") -> None:
+        self._console, self._what = console, what
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -41,7 +41,7 @@ class SampleBar(Watcher):
         self._bar.stop()
 
     def begun(self, samples: int, done: int) -> None:
-        self._task = self._bar.add_task("evaluating", total=samples, completed=done, rate="")
+        self._task = self._bar.add_task(self._what, total=samples, completed=done, rate="")
 
     def moved(self, samples: float) -> None:
         """Called in every iteration of an attack: the bar hears of it a few times a second."""

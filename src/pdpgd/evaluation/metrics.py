@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 # Points lie on their radius up to float32's rounding: this much, over the larger of 1 and the radius, is forgiven.
 TOLERANCE = 1e-6
 
+# Shares of the same samples are equal or differ by far more than this.
+ROUNDING = 1e-9
+
 Distances = NDArray[Any]
 
 
@@ -56,3 +59,40 @@ def mean(distances: Iterable[float]) -> float:
     values = np.asarray(list(distances), dtype=np.float64)
     fooled = values[(values > 0) & np.isfinite(values)]
     return float(fooled.mean()) if len(fooled) else float("nan")
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """How an attack stands among others, over the robust accuracies that each of them leaves: less is better."""
+
+    mean_accuracy: float
+    times_best: int
+    """In how many cells no rival leaves less."""
+    mean_gap: float
+    """To the least that any attack leaves."""
+    max_gap: float
+
+
+def compared(
+    accuracies: Mapping[str, NDArray[Any]], *, families: Mapping[str, str] | None = None
+) -> dict[str, Statistics]:
+    """The paper's statistics of attacks, each with its robust accuracy in the same cells (models and radii).
+
+    The best of a cell is the best of all attacks. For `times_best`, attacks of the same family (one attack with more or
+    with fewer restarts, say) are not each other's rivals: so the paper counts.
+    """
+    families = families or {}
+    table = {name: np.asarray(values, dtype=np.float64) for name, values in accuracies.items()}
+    best = np.min(list(table.values()), axis=0)
+    statistics = {}
+    for name, values in table.items():
+        family = families.get(name, name)
+        others = [other for rival, other in table.items() if families.get(rival, rival) != family]
+        least = np.min(others, axis=0) if others else values
+        statistics[name] = Statistics(
+            mean_accuracy=float(values.mean()),
+            times_best=int((values <= least + ROUNDING).sum()),
+            mean_gap=float((values - best).mean()),
+            max_gap=float((values - best).max()),
+        )
+    return statistics

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 
-def made_with() -> dict[str, str]:
-    """The versions that a result's bits depend on."""
-    return {"pdpgd": metadata.version("pdpgd"), "torch": torch.__version__}
+def made_with(library: str | None = None) -> dict[str, str]:
+    """The versions that a result's bits depend on; `library` is where the attack is from, if not from here."""
+    versions = {"pdpgd": metadata.version("pdpgd"), "torch": torch.__version__}
+    return versions if library is None else {**versions, library: _version(library) or "not installed"}
 
 
 def start(**facts: Any) -> dict[str, Any]:

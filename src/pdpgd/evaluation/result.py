@@ -58,6 +58,11 @@ class Evaluation:
         """The smallest verified size for each sample, in their order; 0: wrong to begin with, inf: not fooled."""
         return self.column("distance_8bit" if eight_bit else "distance", norm)
 
+    def own_distances(self, norm: str) -> NDArray[Any]:
+        """The same of the points that the norm's own attack found, whatever others have found for it."""
+        wrong = self.column("status", norm) == records.INITIALLY_WRONG
+        return np.where(wrong, 0.0, self.column("own_distance", norm))
+
     def column(self, name: str, norm: str) -> NDArray[Any]:
         self._check_norm(norm)
         values: NDArray[Any] = self.columns[name][self.columns["norm"] == norm]

@@ -59,6 +59,8 @@ def evaluate(
     norms: Sequence[str] = NORMS,
     attack: Attack = "auto",
     budget: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    checks: bool = True,
     limit: int | None = None,
     out: str | Path | None = None,
     seed: int = 0,
@@ -79,8 +81,9 @@ def evaluate(
 
     `model` is a name or path (see `load_model`) or your own module, called as it is. `data` is a name, a path, a torch
     data set or loader, or a pair (images, labels); `limit` takes the first ones. `attack` is a name of the catalogue,
-    with `budget` forward + backward passes a sample and norm (1000 if not given), or a function in the shape of
-    `pdpgd.Attack`.
+    with `budget` forward + backward passes a sample and norm (1000 if neither that nor `settings` are given), or a
+    function in the shape of `pdpgd.Attack`. Without `checks` the attack is run and its points are judged, and no more:
+    no cheap attacks beside it, no second starts, no rounding to 8 bits.
 
     `workers` is how many chunks are done at once: 1 if not given, on Ray all that the cluster has room for.
 
@@ -91,7 +94,7 @@ def evaluate(
     watcher = watcher or Watcher()
     subject = subject_of(model, weights=weights, normalisation=normalisation, trust_pickle=trust_pickle)
     samples = samples_of(data, limit=limit, root=data_dir)
-    contestant = _contestant(attack, budget)
+    contestant = _contestant(attack, budget, settings or {})
     store: Store = MemoryStore() if out is None else DiskStore(Path(out).expanduser())
     check_engine(engine, workers, address)
     there = store.spec()
@@ -106,7 +109,9 @@ def evaluate(
         batch_size=batch_size,
         threads=_threads(engine, workers, there) if threads is None else threads,
         device=device or (there.device if there else _device(subject)),
-        made_with=provenance.made_with(),
+        made_with=provenance.made_with(contestant.library),
+        settings=contestant.settings,
+        checks=checks,
     )
     contestant.check(spec.norms, batch_size)
     if engine == "local":
@@ -165,11 +170,12 @@ class _Run:
 
     def carry_out(self, results: Callable[[Iterable[Job]], Iterator[tuple[str, Any]]]) -> None:
         """The look at the model first, then everything else, in whatever order it gets done."""
-        chunks = [name for name in self._jobs if name not in (PREFLIGHT, SECOND_START)]
+        chunks = _chunks(self._jobs)
+        last = [SECOND_START] if SECOND_START in self._jobs else []
         self.watcher.begun(len(self.samples), sum(len(self._jobs[name]) for name in chunks if name in self._done))
         failures: dict[str, Failure] = {}
         try:
-            for batch in ([PREFLIGHT], [*chunks, SECOND_START]):
+            for batch in ([PREFLIGHT], [*chunks, *last]):
                 for name, result in results(self._made(name for name in batch if name not in self._done)):
                     if isinstance(result, Failure):
                         failures[name] = result
@@ -222,7 +228,7 @@ class _Run:
         self._told = len(notes)
 
     def _kept(self) -> str:
-        chunks = [name for name in self._jobs if name not in (PREFLIGHT, SECOND_START)]
+        chunks = _chunks(self._jobs)
         done = sum(name in self._done for name in chunks)
         where = f" in {self.store.folder}" if isinstance(self.store, DiskStore) else ""
         return f"{done} of {len(chunks)} chunks are kept{where}"
@@ -240,31 +246,46 @@ def _jobs_of(spec: Spec, count: int) -> dict[str, range]:
     jobs = {PREFLIGHT: range(min(count, LOOKED_AT))}
     for number, first in enumerate(range(0, count, spec.chunk_size)):
         jobs[f"chunk-{number:05d}"] = range(first, min(first + spec.chunk_size, count))
-    least, most = SECOND_STARTS
-    jobs[SECOND_START] = range(min(count, max(least, min(most, count // 30))))
+    if spec.checks:
+        least, most = SECOND_STARTS
+        jobs[SECOND_START] = range(min(count, max(least, min(most, count // 30))))
     return jobs
 
 
+def _chunks(jobs: Iterable[str]) -> list[str]:
+    return [name for name in jobs if name not in (PREFLIGHT, SECOND_START)]
+
+
 def _assembled(spec: Spec, store: Store, count: int) -> Evaluation:
-    chunks = tuple(name for name in _jobs_of(spec, count) if name not in (PREFLIGHT, SECOND_START))
+    chunks = tuple(_chunks(_jobs_of(spec, count)))
     outcomes = [store.outcome(name) for name in chunks]
     columns = records.joined([outcome.columns for outcome in outcomes if outcome.columns is not None])
     facts = tuple(outcome.facts for outcome in outcomes)
-    look, second = store.outcome(PREFLIGHT), store.outcome(SECOND_START)
-    checks = (*reliability.before(look.facts), *reliability.after(columns, second.columns, facts))
+    look = store.outcome(PREFLIGHT)
+    checks, of_checks = reliability.before(look.facts), [look.facts]
+    if spec.checks:
+        second = store.outcome(SECOND_START)
+        checks = (*checks, *reliability.after(columns, second.columns, facts))
+        of_checks.append(second.facts)
     folder = store.folder if isinstance(store, DiskStore) else None
     halved = [_told_of_memory(name, fact) for name, fact in zip(chunks, facts, strict=True) if fact["halved"]]
+    broken = [f"the attack broke on sample {where}: {why}" for fact in facts for where, why in _faults(fact).items()]
     return Evaluation(
         spec=spec,
         columns=columns,
         reliability=Reliability(checks),
         facts=facts,
-        checks=(look.facts, second.facts),
+        checks=tuple(of_checks),
         folder=folder,
-        notes=(*store.notes, *halved),
+        notes=(*store.notes, *halved, *broken),
         store=store,
         chunks=chunks,
     )
+
+
+def _faults(fact: Mapping[str, Any]) -> Mapping[str, str]:
+    faults: Mapping[str, str] = fact.get("faults", {})  # runs that were begun before they were kept have none
+    return faults
 
 
 def _told_of_memory(name: str, facts: Mapping[str, Any]) -> str:
@@ -274,13 +295,13 @@ def _told_of_memory(name: str, facts: Mapping[str, Any]) -> str:
     )
 
 
-def _contestant(attack: Attack, budget: int | None) -> Contestant:
+def _contestant(attack: Attack, budget: int | None, settings: Mapping[str, Any]) -> Contestant:
     if isinstance(attack, str):
-        return Contestant(attack, 1000 if budget is None else budget)
+        return Contestant(attack, 1000 if budget is None and not settings else budget, settings=settings)
     if not callable(attack):
         raise InvalidInputError(f"attack: expected a name or a function, got {type(attack).__name__}")
-    if budget is not None:
-        raise InvalidInputError("budget: expected none with an attack of your own, which has its own settings")
+    if budget is not None or settings:
+        raise InvalidInputError("budget, settings: expected none with an attack of your own, which has its own")
     function = getattr(attack, "func", attack)
     return Contestant(getattr(function, "__qualname__", type(attack).__qualname__), None, attack)
 

@@ -11,7 +11,7 @@ from typing import Any
 from pdpgd.errors import InvalidInputError, expect_setting
 from pdpgd.norms import norm_of
 
-FORMAT = 2
+FORMAT = 3
 DIFFERENCES_SHOWN = 12
 
 
@@ -27,7 +27,7 @@ class Spec:
     """In the order in which they are attacked: what one found seeds the next."""
     attack: str
     budget: int | None
-    """Forward + backward passes a sample and norm; None for an attack of the user's own, which has its own settings."""
+    """Forward + backward passes a sample and norm; None for an attack that has settings of its own instead."""
     seed: int
     chunk_size: int
     """Samples that are attacked, judged and written together."""
@@ -38,6 +38,10 @@ class Spec:
     device: str
     made_with: Mapping[str, str]
     """Versions of what computes the numbers."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the attack, where they are not what the budget makes them."""
+    checks: bool = True
+    """Whether the cheap attacks, the grid of 8 bits and the second starts are a part of it."""
     format: int = field(default=FORMAT)
 
     def __post_init__(self) -> None:
@@ -59,6 +63,9 @@ class Spec:
     @classmethod
     def from_json(cls, entries: object) -> Spec:
         known = {entry.name for entry in fields(cls)}
+        if isinstance(entries, dict) and entries.get("format") == 2:
+            # Runs that were begun before attacks had settings of their own.
+            entries = {**entries, "settings": {}, "checks": True, "format": FORMAT}
         if not isinstance(entries, dict) or set(entries) != known or entries["format"] != FORMAT:
             raise InvalidInputError(f"expected a spec of format {FORMAT} with the entries {', '.join(sorted(known))}")
         return cls(**{**entries, "norms": tuple(entries["norms"])})

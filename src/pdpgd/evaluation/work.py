@@ -54,8 +54,10 @@ def _attempt(job: Job, model: Model, batch_size: int, progress: Progress | None)
         return Outcome(preflight(model, job.inputs, job.labels, batch_size=batch_size, seed=seed))
     if job.kind == "second start":
         # The attacks once more with another seed: what is there still to gain?
-        return Trial(job, model, batch_size=batch_size, seed=seed + 1, progress=None).outcome(whole=False)
-    return Trial(job, model, batch_size=batch_size, seed=seed, progress=progress).outcome(whole=True)
+        again = Trial(job, model, batch_size=batch_size, seed=seed + 1, progress=None)
+        return again.outcome(checks=False, examples=False)
+    trial = Trial(job, model, batch_size=batch_size, seed=seed, progress=progress)
+    return trial.outcome(checks=job.spec.checks, examples=True)
 
 
 @contextmanager

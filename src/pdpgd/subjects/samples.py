@@ -75,6 +75,36 @@ class ArraySamples:
         return ArraySamples(self.name, self.pixels[:count], self.labels[:count], self.classes)
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some consecutive samples of others."""
+
+    whole: Samples
+    begin: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.whole.name}[{self.begin}:{self.end}]"
+
+    @property
+    def labels(self) -> Tensor:
+        return self.whole.labels[self.begin : self.end]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.whole.classes
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    def batch(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return self.whole.batch(torch.as_tensor(rows) + self.begin)
+
+    def first(self, count: int) -> Part:
+        return Part(self.whole, self.begin, min(self.end, self.begin + count))
+
+
 def numbered_classes(name: str, labels: Tensor) -> tuple[str, ...]:
     """The names of classes that are known by their labels only: 0 up to the greatest label there is."""
     greatest = int(labels.max()) if labels.numel() else 0

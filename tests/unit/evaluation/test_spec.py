@@ -36,7 +36,9 @@ OTHER: dict[str, Any] = {
     "threads": 1,
     "device": "cuda",
     "made_with": {**SPEC.made_with, "torch": "2.3"},
-    "format": 3,
+    "settings": {"steps": 7},
+    "checks": False,
+    "format": 4,
 }
 
 
@@ -48,7 +50,7 @@ def test_a_spec_comes_back_from_json() -> None:
 
 
 def test_the_digest_is_the_same_tomorrow() -> None:
-    assert SPEC.digest() == "b5991a3fe86116f160dfd9e075818756f9e8931ce4274ec5262df020b7bb64bd"
+    assert SPEC.digest() == "273a6ab52f5a07d98d08488430c1b7b07715d5a15d5f92a8f385be1410f084b7"
 
 
 def test_the_digest_does_not_depend_on_the_order_of_a_mapping() -> None:
@@ -116,8 +118,13 @@ def test_norms_that_are_missing_doubled_or_unknown_are_refused() -> None:
     ],
 )
 def test_json_that_is_no_spec_is_refused(entries: object) -> None:
-    with pytest.raises(InvalidInputError, match="expected a spec of format 2 with the entries attack, batch_size"):
+    with pytest.raises(InvalidInputError, match="expected a spec of format 3 with the entries attack, batch_size"):
         Spec.from_json(entries)
+
+
+def test_a_spec_of_the_format_before_is_read_as_what_it_meant() -> None:
+    old = {name: value for name, value in SPEC.as_json().items() if name not in ("settings", "checks")}
+    assert Spec.from_json({**old, "format": 2}) == SPEC
 
 
 def test_json_with_a_bad_setting_is_refused_like_the_setting() -> None:

@@ -297,7 +297,7 @@ _RIVALS = (
         about="APGD: PGD that halves its steps by itself",
         citation="Croce & Hein 2020, arXiv:2003.01690; l1: arXiv:2103.01208",
         cost="1f + 1b",
-        factory="baselines.from_advlib:APGD",
+        factory="baselines.from_advlib_within:APGD",
         kind="ball",
         library=ADV_LIB,
         within=budgets.apgd,
@@ -308,7 +308,7 @@ _RIVALS = (
         about="APGD-T: APGD towards each class in turn",
         citation="Croce & Hein 2020, arXiv:2003.01690; l1: arXiv:2103.01208",
         cost="1f + 1b a target",
-        factory="baselines.from_advlib:APGDT",
+        factory="baselines.from_advlib_within:APGDT",
         kind="ball",
         library=ADV_LIB,
         targeted=False,
@@ -362,6 +362,7 @@ _SECOND = (
     replace(_also("deepfool", ART, "baselines.from_art:DeepFool", budgets.deepfool_of_art, "2f + kb"), norms=("l2",)),
     _also("ead", ART, "baselines.from_art:EAD", budgets.ead_of_art, "4f + (k+3)b"),
     _also("jsma", ART, "baselines.from_art:JSMA", budgets.jsma_of_art, "2f + 1b a target"),
+    replace(_also("pgd", ADV_LIB, "baselines.from_advlib_within:PGD", budgets.ball, "1f + 1b"), norms=("linf",)),
     _also("one-pixel", ART, "baselines.from_art:Pixel", budgets.one_pixel_of_art, "400f"),
 )
 RIVALS: Mapping[str, Rival] = {rival.name: rival for rival in (*_RIVALS, *_SECOND)}

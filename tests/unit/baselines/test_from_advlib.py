@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from pdpgd.attacks.radii import AtRadii
 from pdpgd.attacks.task import Framed
 from pdpgd.baselines import from_advlib as theirs
+from pdpgd.baselines import from_advlib_within as within
 from pdpgd.errors import InvalidInputError, MissingExtraError, PdpgdError
-from support.models import Affine, Counting, Stubborn, random_affine
+from support.models import Affine, Counting, Stubborn, ramp_affine, random_affine
 
 FEATURES, SAMPLES = 30, 5
 DUAL = {"linf": 1, "l2": 2, "l1": float("inf")}
@@ -120,7 +121,7 @@ def test_alma_does_not_wait_for_ever_where_the_slope_leads_out_of_the_box() -> N
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
-@pytest.mark.parametrize("ball", [theirs.APGD(steps=30), theirs.APGDT(steps=30)])
+@pytest.mark.parametrize("ball", [within.APGD(steps=30), within.APGDT(steps=30)])
 def test_auto_pgd_finds_what_the_ball_holds_and_nothing_outside_it(
     affine: Affine, inputs: Tensor, ball: Any, norm: str
 ) -> None:
@@ -138,11 +139,24 @@ def test_auto_pgd_finds_what_the_ball_holds_and_nothing_outside_it(
             assert not found or float(result.distances) <= 2 * radius * (1 + 1e-4)
 
 
+@pytest.mark.parametrize(("share", "found"), [(1.05, True), (0.95, False)])
+def test_pgd_finds_what_the_ball_holds_and_nothing_outside_it(share: float, found: bool) -> None:
+    # Two classes: with more, the loss may lead it to another class than the nearest.
+    model, inputs = ramp_affine(FEATURES), torch.full((1, FEATURES), 0.7)
+    labels = model.labels(inputs)
+    radius = share * float(exact(model, inputs, labels, "linf").amin())
+    method = AtRadii(balls=((radius, within.PGD(steps=30, step=0.25)),))
+    result = framed(method, "linf")(model, inputs, labels, norm="linf")
+    assert bool(result.found) is found
+    assert not found or float(result.distances) <= radius * (1 + 1e-4)
+    assert result.backwards.tolist() == [30]
+
+
 def test_auto_pgd_aims_and_its_restarts_differ(affine: Affine, inputs: Tensor) -> None:
     labels = affine.labels(inputs)
     targets = (labels + 1) % 4
     radius = 1.1 * float(exact(affine, inputs, labels, "l2").gather(1, targets[:, None]).max())
-    method = AtRadii(balls=((radius, theirs.APGD(steps=30)),))
+    method = AtRadii(balls=((radius, within.APGD(steps=30)),))
     result = framed(method, "l2")(affine, inputs, labels, norm="l2", targets=targets)
     assert torch.equal(affine.labels(result.adversarials), targets)
     assert result.forwards.tolist() == [1 + 31 + 1] * SAMPLES
@@ -152,7 +166,7 @@ def test_auto_pgd_aims_and_its_restarts_differ(affine: Affine, inputs: Tensor) -
         starts.append(points.detach().clone())
         return affine(points)
 
-    framed(AtRadii(balls=((1e-3, theirs.APGD(steps=1)),), restarts=2), "l2")(note, inputs, labels, norm="l2")
+    framed(AtRadii(balls=((1e-3, within.APGD(steps=1)),), restarts=2), "l2")(note, inputs, labels, norm="l2")
     # A look at the input; each start, its one step, and the look at its answer.
     assert len(starts) == 7
     assert not torch.equal(starts[1], starts[4])
@@ -171,8 +185,8 @@ def test_auto_pgd_aims_and_its_restarts_differ(affine: Affine, inputs: Tensor) -
         (theirs.SigmaZero(steps=1), "l0"),
         (theirs.VFGA(steps=1, samples=1), "l0"),
         (theirs.CarliniWagner(binary_search_steps=1, steps=1), "l2"),
-        (AtRadii(balls=((0.1, theirs.APGD(steps=1)),)), "l1"),
-        (AtRadii(balls=((0.1, theirs.APGDT(steps=1)),)), "linf"),
+        (AtRadii(balls=((0.1, within.APGD(steps=1)),)), "l1"),
+        (AtRadii(balls=((0.1, within.APGDT(steps=1)),)), "linf"),
     ],
 )
 def test_one_step_one_sample_and_two_classes_will_do(generator: torch.Generator, method: Any, norm: str) -> None:
@@ -226,8 +240,8 @@ def test_without_the_library_the_user_is_told_what_to_install(
         (theirs.SigmaZero, {"steps": 0}),
         (theirs.VFGA, {"steps": 0}),
         (theirs.CarliniWagner, {"stepsize": 0.0}),
-        (theirs.APGD, {"loss": "hinge"}),
-        (theirs.APGDT, {"targets": 0}),
+        (within.APGD, {"loss": "hinge"}),
+        (within.APGDT, {"targets": 0}),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(kind: Any, settings: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The constraints reach pip's build environments too, so that nothing pulls in another torch.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check format bench bench-auto bench-evaluate bench-peers bench-port zoo clean
+.PHONY: help demo test check format bench bench-auto bench-evaluate bench-peers bench-port bench-rivals zoo clean
 
 help:
 	@echo "make demo        evaluate a shipped net on embedded images in every norm"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench-auto  what each part of auto is worth, and its cost as the work grows"
 	@echo "make bench-peers auto beside the public attacks at equal cost (needs ../shared/bench and CIFAR-10; hours)"
 	@echo "make bench-port  our attacks beside the public port of the paper's (needs ../shared/bench)"
+	@echo "make bench-rivals the rivals side by side (needs ../shared/bench; about an hour)"
 	@echo "make zoo         train the shipped nets again, into trained/ (hours)"
 
 $(BIN)/python:
@@ -69,6 +70,10 @@ bench-peers: $(VENV)/.port
 
 bench-port: $(VENV)/.port
 	$(BIN)/python benchmarks/against_port.py
+
+bench-rivals: $(VENV)/.dev
+	$(BIN)/python benchmarks/rivals.py
+	$(BIN)/python benchmarks/rival_memory.py
 
 zoo: $(VENV)/.demo
 	scripts/train_zoo.sh

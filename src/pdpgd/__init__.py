@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pdpgd.attacks.pdgd import pdgd
     from pdpgd.attacks.pdpgd import pdpgd
     from pdpgd.errors import InvalidInputError, ModelError, PdpgdError, PdpgdWarning, UnknownNameError
+    from pdpgd.evaluation.comparison import Comparison, compare
     from pdpgd.evaluation.result import Evaluation
     from pdpgd.evaluation.runner import evaluate, load_evaluation
     from pdpgd.norms import Norm, l0
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Attack",
     "AttackResult",
+    "Comparison",
     "Evaluation",
     "History",
     "InvalidInputError",
@@ -38,6 +40,7 @@ __all__ = [
     "StopAttack",
     "UnknownNameError",
     "auto",
+    "compare",
     "evaluate",
     "l0",
     "load_evaluation",
@@ -53,6 +56,7 @@ _HOMES = {
     "attacks.pdgd": ("pdgd",),
     "attacks.pdpgd": ("pdpgd",),
     "errors": ("InvalidInputError", "ModelError", "PdpgdError", "PdpgdWarning", "UnknownNameError"),
+    "evaluation.comparison": ("Comparison", "compare"),
     "evaluation.result": ("Evaluation",),
     "evaluation.runner": ("evaluate", "load_evaluation"),
     "norms": ("Norm", "l0"),

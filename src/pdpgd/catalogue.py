@@ -63,6 +63,11 @@ class Entry:
         """Whether it can aim at a target."""
         return self.rival is None or self.rival.targeted
 
+    @property
+    def in_paper(self) -> bool:
+        """Whether the paper has settings for it."""
+        return self.name in ("pdpgd", "pdgd") if self.rival is None else self.rival.paper is not None
+
     def combinations(self, norm: str) -> list[dict[str, Any]]:
         """The settings that the paper selected from; none if it had nothing to select."""
         if self.rival is not None:
@@ -106,14 +111,10 @@ def prepared(
 def paper_settings(name: str, dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
     """The paper's settings of an attack, for one start; what was selected from a grid is not in them."""
     entry = entry_of(name, norm)
-    if entry.rival is not None:
-        if entry.rival.paper is None:
-            raise InvalidInputError(
-                f"attack {name}: expected one that the paper has settings for; give a budget instead"
-            )
-        return entry.rival.paper(dataset, norm)
-    if name not in ("pdpgd", "pdgd"):
+    if not entry.in_paper:
         raise InvalidInputError(f"attack {name}: expected one that the paper has settings for; give a budget instead")
+    if entry.rival is not None and entry.rival.paper is not None:
+        return entry.rival.paper(dataset, norm)
     config = paper_config(dataset, "l2" if name == "pdgd" else norm, model_kind)
     return {name: value for name, value in vars(config).items() if name != "max_batch"}
 

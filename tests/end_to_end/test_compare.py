@@ -113,8 +113,11 @@ def test_settings_are_selected_at_each_radius_on_samples_apart(
 
 def test_the_papers_preset_takes_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call = ["compare", "mnist-l2-at", "mnist-1000", "--limit", "2", "--threads", "1", "--preset", "paper"]
-    found = compared(capsys, "--norm", "l1", "--attacks", "sparsefool,pdpgd:2", out=tmp_path, call=call)
-    sparsefool, ours = found["l1"]["attacks"]
+    found = compared(capsys, "--norm", "l1", "--attacks", "sparsefool,pdpgd:2,auto", out=tmp_path, call=call)
+    sparsefool, ours, auto = found["l1"]["attacks"]
+    # The paper does not have it.
+    assert auto["settings"] == {}
+    assert auto["budget"] == 1000
     assert sparsefool["settings"] == {"steps": 20, "overshoot": 0.02, "lambdas": [1, 2, 3, 4, 5]}
     assert sparsefool["budget"] is None
     assert ours["settings"]["steps"] == ours["settings"]["finetune_steps"] == 500
@@ -136,7 +139,9 @@ def test_the_papers_preset_takes_its_settings(tmp_path: Path, capsys: pytest.Cap
         (["--norm", "l2", "--attacks", "auto", "--radius", "l1:3"], "radii: expected norms of the comparison, l2"),
         (["--norm", "l2", "--attacks", "auto", "--radius", "l2:-3"], "radii: expected numbers above 0, got -3"),
         (["--norm", "l2", "--attacks", "auto", "--like", "mnist"], "like: expected DATASET:KIND, with one of mnist"),
-        (["--norm", "l2", "--attacks", "pdpgd", "--preset", "paper"], "budget: expected none with the preset paper"),
+        (["--norm", "l2", "--norm", "l2", "--attacks", "auto"], "norms: expected at least one, and each one once"),
+        (["--norm", "l2", "--attacks", "auto,jsma:3", "--norm", "l0"], "attack jsma: expected .*, got restarts"),
+        (["--norm", "l2", "--attacks", "auto", "--budget", "0"], "budget: expected an integer >= 1, got 0"),
         (["--norm", "l2", "--attacks", "pdpgd", "--preset", "mine"], "preset: expected one of paper, got 'mine'"),
         (["--norm", "l2", "--attacks", "auto", "--tune", "--limit", "1000"], "tune: expected samples behind the first"),
     ],

@@ -15,6 +15,7 @@ DOCUMENTS = [
     "docs/auto.md",
     "docs/custom_norm.md",
     "docs/evaluation.md",
+    "docs/rivals.md",
     "docs/subjects.md",
 ]
 

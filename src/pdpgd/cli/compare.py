@@ -44,7 +44,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     asked.add_argument("--norm", action="append", required=True, metavar="NORM", help="repeatable")
     asked.add_argument("--attacks", required=True, help="names of `pdpgd attacks`, with commas; NAME:RESTARTS")
     asked.add_argument("--budget", type=int, help="forward + backward passes a sample and attack (1000)")
-    asked.add_argument("--preset", help="paper: the settings that the paper ran each attack with")
+    asked.add_argument("--preset", help="paper: the settings that the paper ran each attack with, if it has it")
     asked.add_argument("--like", metavar="DATASET:KIND", help="whose settings and radii of the paper (from the names)")
     asked.add_argument(
         "--tune", action="store_true", help="select from the paper's grids, on the samples behind --limit"

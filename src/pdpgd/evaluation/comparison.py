@@ -34,6 +34,8 @@ from pdpgd.subjects.samples import Part
 PRESETS = ("paper",)
 # Where neither the user nor the paper gives radii: those at which the best of all attacks leaves these shares.
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+# Forward + backward passes, where none are given.
+BUDGET = 1000
 # Samples that settings are selected on.
 TUNED_ON = 50
 
@@ -163,7 +165,8 @@ def compare(
 
     An attack is a name of the catalogue, or NAME:RESTARTS. They get `budget` forward + backward passes a sample each
     (1000 if not given), or, with `preset="paper"`, the settings that the paper ran them with on the data set and the
-    kind of model that `like` names ("mnist:linf-at"; taken from the names of model and data where these say it). `tune`
+    kind of model that `like` names ("mnist:linf-at"; taken from the names of model and data where these say it);
+    attacks that the paper does not have get the budget then too. `tune`
     selects what the paper selected, from its grids, on the samples behind the first `limit` ones. `radii` are where
     robust accuracy is compared; attacks within a radius are then run at these, the smallest first. `how` goes to
     `evaluate`.
@@ -171,23 +174,23 @@ def compare(
     An attack that fails is a row that says why; the others go on.
     """
     contenders = [Contender.parse(text) for text in attacks]
-    _check(contenders, norms, preset, budget)
+    _check(contenders, norms, preset)
     whole = samples_of(data, limit=None, root=data_dir)
     count = len(whole) if limit is None else min(limit, len(whole))
     samples = whole.first(count)
     apart = _apart(whole, count) if tune else None
     case = _case(like, model, whole.name, required=preset is not None)
     thresholds = _thresholds(radii or {}, norms, case)
-    if preset is None and budget is None:
-        budget = 1000
     folder = None if out is None else Path(out).expanduser()
-    rows = []
-    for norm in norms:
-        for contender in contenders:
-            if not catalogue.entry_of(contender.name).can_do(norm):
-                continue
-            entry = _Entry(contender, norm, case, preset, budget, thresholds.get(norm), apart, folder, watched)
-            rows.append(_run(entry, model, samples, how))
+    entries = [
+        _Entry(contender, norm, case if preset else None, budget, thresholds.get(norm), apart, folder, watched)
+        for norm in norms
+        for contender in contenders
+        if catalogue.entry_of(contender.name).can_do(norm)
+    ]
+    for entry in entries:
+        entry.check()
+    rows = [_run(entry, model, samples, how) for entry in entries]
     found = {norm: thresholds.get(norm) or _quantiles([row for row in rows if row.norm == norm]) for norm in norms}
     comparison = Comparison(tuple(rows), found, folder)
     if folder is not None and folder.is_dir():
@@ -203,8 +206,8 @@ class _Entry:
     contender: Contender
     norm: str
     case: tuple[str, str] | None
-    preset: str | None
-    budget: int | None
+    """Whose settings of the paper it gets; None: a budget."""
+    passes: int | None
     radii: tuple[float, ...] | None
     apart: Samples | None
     folder: Path | None
@@ -214,10 +217,32 @@ class _Entry:
     def place(self) -> Path | None:
         return None if self.folder is None else self.folder / self.norm / self.contender.label.replace(":", "-")
 
+    @property
+    def as_in_paper(self) -> bool:
+        return self.case is not None and catalogue.entry_of(self.contender.name).in_paper
+
+    @property
+    def budget(self) -> int | None:
+        if self.as_in_paper:
+            return None
+        return BUDGET if self.passes is None else self.passes
+
+    def check(self) -> None:
+        """Refuse, before anything runs, what the attack cannot do."""
+        try:
+            settings = self.with_restarts(self.settings())
+            catalogue.prepared(self.contender.name, self.norm, budget=self.budget, settings=settings, max_batch=1)
+        except MissingExtraError:
+            pass  # a row that says so
+
+    def with_restarts(self, settings: dict[str, Any]) -> dict[str, Any]:
+        restarts = self.contender.restarts
+        return settings if restarts is None else {**settings, "restarts": restarts}
+
     def settings(self) -> dict[str, Any]:
         """Before any selection."""
         settings: dict[str, Any] = {}
-        if self.preset is not None:
+        if self.as_in_paper:
             assert self.case is not None
             dataset, kind = self.case
             settings = catalogue.paper_settings(self.contender.name, dataset, self.norm, kind)
@@ -236,7 +261,7 @@ def _run(entry: _Entry, model: Any, samples: Samples, how: Mapping[str, Any]) ->
                 part,
                 norms=(norm,),
                 attack=contender.name,
-                budget=entry.budget if entry.preset is None else None,
+                budget=entry.budget,
                 settings=settings,
                 checks=False,
                 out=out,
@@ -248,15 +273,13 @@ def _run(entry: _Entry, model: Any, samples: Samples, how: Mapping[str, Any]) ->
         settings = entry.settings()
         if entry.apart is not None:
             settings = tuned(contender.name, norm, settings, entry.apart, entry.place, run)
-        if contender.restarts is not None:
-            settings = {**settings, "restarts": contender.restarts}
-        evaluation = run(f"{norm} {contender.label}", samples, settings, entry.place)
+        evaluation = run(f"{norm} {contender.label}", samples, entry.with_restarts(settings), entry.place)
     except (MissingExtraError, AttackError, UnfinishedError) as error:
         return Row(contender, norm, None, str(error))
     return Row(contender, norm, evaluation, None)
 
 
-def _check(contenders: Sequence[Contender], norms: Sequence[str], preset: str | None, budget: int | None) -> None:
+def _check(contenders: Sequence[Contender], norms: Sequence[str], preset: str | None) -> None:
     if not contenders:
         raise InvalidInputError("attacks: expected at least one, got none")
     labels = [contender.label for contender in contenders]
@@ -264,8 +287,8 @@ def _check(contenders: Sequence[Contender], norms: Sequence[str], preset: str | 
         raise InvalidInputError(f"attacks: expected each one once, got {', '.join(labels)}")
     if preset is not None and preset not in PRESETS:
         raise InvalidInputError(f"preset: expected one of {', '.join(PRESETS)}, got {preset!r}")
-    if preset is not None and budget is not None:
-        raise InvalidInputError(f"budget: expected none with the preset {preset}, which has settings of its own")
+    if not norms or len(set(norms)) < len(norms):
+        raise InvalidInputError(f"norms: expected at least one, and each one once, got {', '.join(norms) or 'none'}")
     for norm in norms:
         if not any(catalogue.entry_of(contender.name).can_do(norm) for contender in contenders):
             raise InvalidInputError(f"attacks: expected one that can do {norm}, got {', '.join(labels)}")

@@ -56,6 +56,7 @@ class Evaluation:
 
     def distances(self, norm: str, *, eight_bit: bool = False) -> NDArray[Any]:
         """The smallest verified size for each sample, in their order; 0: wrong to begin with, inf: not fooled."""
+        self._check_grid(eight_bit)
         return self.column("distance_8bit" if eight_bit else "distance", norm)
 
     def own_distances(self, norm: str) -> NDArray[Any]:
@@ -98,6 +99,7 @@ class Evaluation:
     def examples(self, norm: str, *, eight_bit: bool = False) -> NDArray[Any]:
         """The point of each sample: float32 in [0, 1], or uint8; the input itself where none was found."""
         self._check_norm(norm)
+        self._check_grid(eight_bit)
         name = f"{norm}_8bit" if eight_bit else norm
         return np.concatenate([self.store.examples(chunk)[name] for chunk in self.chunks])
 
@@ -156,7 +158,7 @@ class Evaluation:
         return self.summary()
 
     def _norm_as_json(self, norm: str) -> dict[str, Any]:
-        distances, rough = self.distances(norm), self.distances(norm, eight_bit=True)
+        distances, rough = self.distances(norm), self.column("distance_8bit", norm)
         return {
             "counts": self.counts(norm),
             "mean": _number(metrics.mean(distances)),
@@ -173,6 +175,10 @@ class Evaluation:
         attacks = sum(fact[name]["attacks"] for fact in self.facts)
         every = sum(sum(fact[name].values()) for fact in (*self.facts, *self.checks))
         return {"attacks": attacks, "checks": every - attacks}
+
+    def _check_grid(self, eight_bit: bool) -> None:
+        if eight_bit and not self.spec.checks:
+            raise InvalidInputError("eight_bit: expected a run with checks, got one without: nothing was rounded in it")
 
     def _check_norm(self, norm: str) -> None:
         if norm not in self.norms:

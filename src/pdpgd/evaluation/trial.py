@@ -39,7 +39,7 @@ class Trial:
         self.seconds: dict[str, float] = {}
         self.own: dict[str, dict[str, NDArray[Any]]] = {}
         self.faults: dict[str, str] = {}
-        """Samples on which the attack itself broke, by norm and place in the data set, and how."""
+        """Samples on which the attack itself broke, by place in the data set and norm, and how."""
 
     def outcome(self, *, checks: bool, examples: bool) -> Outcome:
         """`checks`: with the cheap attacks and the grid; `examples`: with the points themselves."""
@@ -94,7 +94,7 @@ class Trial:
             observe=self._observer(norm, late),
         )
         for place, fault in getattr(result, "faults", {}).items():
-            self.faults[f"{norm} {int(job.indices[rows[place]])}"] = fault
+            self.faults[f"{int(job.indices[rows[place]])} ({norm})"] = fault
         points, claimed = self.job.inputs.clone(), torch.zeros_like(self.right)
         points[rows], claimed[rows] = result.adversarials.detach().to(points), result.found.to(claimed)
         verdicts = self.referee.judge(points, claimed)

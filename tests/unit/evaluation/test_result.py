@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from pdpgd import Evaluation, evaluate, load_evaluation
+from pdpgd import AttackResult, Evaluation, PDGDConfig, evaluate, load_evaluation, pdgd
 from pdpgd.errors import InvalidInputError, StorageError, UnknownNameError
 from support.models import TinyConv
 
@@ -114,3 +115,41 @@ def test_labels_the_model_does_not_have_are_refused(subject: tuple[TinyConv, tup
         wrong[place] = 7
         with pytest.raises(InvalidInputError, match="labels: expected 0 to 4, the model's classes, got 7"):
             evaluate(model, (images, wrong), norms="l2", budget=10, chunk_size=5)
+
+
+def test_without_checks_the_attack_is_run_and_judged_and_nothing_else(
+    subject: tuple[TinyConv, tuple[Tensor, Tensor]], evaluation: Evaluation, tmp_path: Path
+) -> None:
+    lean = evaluate(*subject, norms=["linf"], budget=60, chunk_size=4, out=tmp_path / "lean", checks=False)
+    assert np.array_equal(lean.own_distances("linf"), evaluation.own_distances("linf"))
+    assert np.array_equal(lean.distances("linf"), lean.own_distances("linf"))
+    assert lean.examples("linf").shape == (10, 3, 6, 6)
+    assert np.isinf(lean.column("cheap_distance", "linf")).all()
+    assert {path.stem for path in (tmp_path / "lean" / "checks").iterdir()} == {"preflight"}
+    assert {check.name for check in lean.reliability.checks} < {check.name for check in evaluation.reliability.checks}
+    assert load_evaluation(tmp_path / "lean").spec == lean.spec
+    for ask in (lean.distances, lean.examples):
+        with pytest.raises(InvalidInputError, match="eight_bit: expected a run with checks"):
+            ask("linf", eight_bit=True)
+
+
+def test_settings_are_part_of_the_spec_and_reach_the_attack(subject: tuple[TinyConv, tuple[Tensor, Tensor]]) -> None:
+    short = evaluate(*subject, norms=["l2"], attack="pdgd", settings={"steps": 2, "finetune_steps": 0}, checks=False)
+    assert short.spec.settings == {"steps": 2, "finetune_steps": 0}
+    assert short.spec.budget is None
+    assert short.column("backwards", "l2").tolist() == [2 * (sample != 3) for sample in range(10)]
+    with pytest.raises(InvalidInputError, match=r"attack pdgd: expected settings that it has, got .*wings"):
+        evaluate(*subject, norms=["l2"], attack="pdgd", settings={"wings": 2})
+
+
+def test_samples_on_which_an_attack_broke_are_noted(subject: tuple[TinyConv, tuple[Tensor, Tensor]]) -> None:
+    def half(model: TinyConv, inputs: Tensor, labels: Tensor, *, norm: str) -> AttackResult:
+        result = pdgd(model, inputs, labels, norm=norm, config=PDGDConfig(steps=2, finetune_steps=0))
+        return replace(result, faults={1: "ZeroDivisionError: by nothing"})
+
+    evaluation = evaluate(*subject, norms=["l2"], attack=half, chunk_size=5, checks=False)
+    # Place 1 of what the attack was given; sample 3 is wrong already and not among them.
+    assert [note for note in evaluation.notes if "broke" in note] == [
+        "the attack broke on sample 1 (l2): ZeroDivisionError: by nothing",
+        "the attack broke on sample 6 (l2): ZeroDivisionError: by nothing",
+    ]

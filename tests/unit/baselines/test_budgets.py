@@ -1,0 +1,29 @@
+"""A budget is about what an attack spends: on a model that nothing fools, where none of them stops early."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pdpgd.catalogue import ATTACKS, prepared
+from support.models import Stubborn
+from support.plain_numba import compile_no_classes
+
+compile_no_classes()
+BUDGET = 600
+# Those that end by themselves, or cannot be told when to: the most they spend here, over the budget.
+FREE = {"superdeepfool": 12.0, "sparsefool": 3.0, "deepfool@art": 1.5, "jsma@art": 30.0, "one-pixel@art": 15.0}
+# Those that do nothing where there is nothing to start from, or no slope to follow.
+IDLE = {"bb"}
+CASES = [(name, norm) for name, entry in ATTACKS.items() if entry.rival for norm in entry.norms]
+
+
+@pytest.mark.parametrize(("name", "norm"), CASES)
+def test_what_is_spent_on_a_hopeless_sample_is_about_the_budget(name: str, norm: str) -> None:
+    images = torch.rand(2, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+    labels = torch.zeros(2, dtype=torch.long)
+    attack = prepared(name, norm, budget=BUDGET, max_batch=64)
+    result = attack(Stubborn(5), images, labels, norm=norm)
+    spent = float((result.forwards + result.backwards).double().mean())
+    assert spent <= BUDGET * FREE.get(name, 1.15)
+    assert spent >= 0.3 * BUDGET or name in IDLE | set(FREE)

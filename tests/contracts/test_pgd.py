@@ -13,6 +13,7 @@ from pdpgd.attacks.balls import Room, ball_of, project, spread, steepest
 from pdpgd.attacks.pgd import PGD, PGDConfig, pgd
 from pdpgd.norms import norm_of
 from pdpgd.proximal import prox_l2
+from pdpgd.subjects import load_data, load_model
 from support.models import Affine, Counting, Stubborn, TinyConv, random_affine
 
 DUAL = {"linf": 1, "l2": 2, "l1": torch.inf}
@@ -209,3 +210,18 @@ def test_projection_and_direction_are_those_of_the_ball(norm: str, generator: to
     torch.testing.assert_close((vectors * steepest(vectors, norm)).flatten(1).sum(1), dual)
     assert torch.equal(steepest(torch.zeros(1, 4), norm), torch.zeros(1, 4))
     assert torch.equal(project(torch.zeros(1, 4), norm, 1.0), torch.zeros(1, 4))
+
+
+def test_in_l0_the_allowed_number_of_pixels_is_never_exceeded_on_mnist() -> None:
+    images, labels = load_data("mnist-1000").batch(torch.arange(20))
+    model = load_model("mnist-plain")
+    fooled = []
+    for most in (3, 8, 20):
+        config = PGDConfig(radius=most, steps=30, rate=50 * 30, restarts=2)
+        result = pgd(model, images, labels, norm="l0", config=config)
+        changed = (result.adversarials != images).any(1).flatten(1).sum(1)
+        assert int(changed.max()) <= most
+        assert torch.equal(changed[result.found].float(), result.distances[result.found])
+        fooled.append(int(result.found.sum()))
+    assert fooled == sorted(fooled)
+    assert 1 <= fooled[0] < fooled[2]

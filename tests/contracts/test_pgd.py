@@ -14,22 +14,12 @@ from pdpgd.attacks.pgd import PGD, PGDConfig, pgd
 from pdpgd.norms import norm_of
 from pdpgd.proximal import prox_l2
 from pdpgd.subjects import load_data, load_model
+from support.affine_distances import DUAL, to_each_class
 from support.models import Affine, Counting, Stubborn, TinyConv, random_affine
 
-DUAL = {"linf": 1, "l2": 2, "l1": torch.inf}
 RADIUS = {"linf": 0.03, "l2": 0.2, "l1": 0.5, "l0": 1.0}
 RATE = {"linf": 2.5, "l2": 2.5, "l1": 10.0, "l0": 400.0}
 ALL = ["linf", "l2", "l1", "l0"]
-
-
-def exact_distances(model: Affine, inputs: Tensor, labels: Tensor, norm: str) -> Tensor:
-    """min over j of (z_y - z_j) / ||w_y - w_j||_dual; true where the box does not come in between."""
-    logits = model(inputs).detach()
-    gaps = logits.gather(1, labels[:, None]) - logits
-    slopes = torch.linalg.vector_norm(
-        model.weight[labels][:, None] - model.weight[None], ord=DUAL[norm], dim=2
-    ).detach()
-    return (gaps / slopes).scatter(1, labels[:, None], torch.inf).amin(1)
 
 
 @pytest.fixture
@@ -49,7 +39,7 @@ def test_a_point_is_found_if_and_only_if_the_ball_reaches_the_boundary(
     affine: Affine, inputs: Tensor, norm: str, share: float, found: bool
 ) -> None:
     labels = affine.labels(inputs)
-    distances = exact_distances(affine, inputs, labels, norm)
+    distances = to_each_class(affine, inputs, labels, norm).amin(1)
     # In l1 all of it goes to one entry. Those the box would come in between of are left out.
     near = (distances < 0.4).nonzero().flatten()
     assert len(near) >= (5 if norm == "l1" else len(inputs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pdpgd import AttackResult
 
@@ -25,3 +25,10 @@ def assert_shapes_and_dtypes(result: AttackResult, inputs: Tensor) -> None:
     for field in (result.distances, result.found, result.labels, result.forwards, result.backwards, result.penalty):
         assert field.shape == (len(inputs),)
     assert not result.adversarials.requires_grad
+
+
+def answers(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The classes that the model gives them."""
+    with torch.no_grad():
+        classes: Tensor = model(inputs).argmax(1)
+    return classes

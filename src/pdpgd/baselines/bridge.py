@@ -6,18 +6,17 @@ by chance) depends on the batch a sample is in, unlike our own. It is seeded, so
 
 from __future__ import annotations
 
-import random
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from pdpgd.attacks.problem import Problem
 from pdpgd.attacks.task import Task
+from pdpgd.chance import seeded_globally
 from pdpgd.classifier import STEEPEST, Counted
 from pdpgd.errors import AttackError, InvalidInputError, ModelError, PdpgdError, expect_setting
 from pdpgd.game.incumbent import Incumbent
@@ -156,7 +155,7 @@ def _attack(
     model = Counted(unit.logits)
     model.eval()
     try:
-        with _by_chance_of(task, rows, restart), warnings.catch_warnings(), torch.enable_grad():
+        with _seeded(task, rows, restart), warnings.catch_warnings(), torch.enable_grad():
             warnings.simplefilter("ignore")  # what a library warns of is not for its user's user
             found = attack(model, inputs.clone(), classes.clone(), rows).detach().to(inputs)
         if found.shape != inputs.shape:
@@ -186,22 +185,11 @@ def _pay(task: Task, rows: Tensor, model: Counted) -> None:
         column[samples[: passes % len(rows)]] += 1
 
 
-@contextmanager
-def _by_chance_of(task: Task, rows: Tensor, restart: int) -> Iterator[None]:
-    """The libraries draw from the global generators: seed them for these rows, and put them back."""
+def _seeded(task: Task, rows: Tensor, restart: int) -> AbstractContextManager[None]:
+    """For these rows; the libraries draw from the global generators."""
     first = int(task.problem.indices[int(task.samples[rows[0]])])
-    (seed,) = np.random.SeedSequence([task.problem.seed, first, restart]).generate_state(1)
     device = task.problem.inputs.device
-    python, numpy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(int(seed))
-            np.random.seed(seed)
-            random.seed(int(seed))
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
+    return seeded_globally(task.problem.seed, first, restart, devices=[device] if device.type == "cuda" else [])
 
 
 def _told(error: Exception) -> str:

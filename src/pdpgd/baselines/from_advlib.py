@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from pdpgd.attacks.task import Task
 from pdpgd.baselines.bridge import by_library, expect_counts, expect_norm, expect_positive, expect_untargeted
+from pdpgd.baselines.settings import CarliniWagnerSettings, DDNSettings, DeepFoolSettings
 from pdpgd.errors import InvalidInputError, MissingExtraError, expect_setting
 from pdpgd.game.incumbent import Incumbent
 from pdpgd.tensors import per_sample
@@ -98,19 +99,8 @@ class FAB:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DDN:
-    """Decoupled Direction and Norm (Rony et al. 2019), l2: step along the gradient, then set the length.
-
-    A step costs 1 forward and 1 backward pass.
-    """
-
-    steps: int = 1000
-    init_norm: float = 1.0
-    gamma: float = 0.05
-
-    def __post_init__(self) -> None:
-        expect_counts(self, "steps")
-        expect_positive(self, "init_norm", "gamma")
+class DDN(DDNSettings):
+    """DDN of adv-lib."""
 
     def __call__(self, task: Task) -> Incumbent:
         expect_norm(self, task, ("l2",))
@@ -120,18 +110,11 @@ class DDN:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepFool:
-    """DeepFool (Moosavi-Dezfooli et al. 2016): to the nearest linearised boundary, until it is crossed.
+class DeepFool(DeepFoolSettings):
+    """DeepFool of adv-lib: a step costs 1 forward pass and a backward pass for each class but the own.
 
-    Untargeted. A step costs 1 forward pass and a backward pass for each class but the own; what is fooled stops.
+    What is fooled stops.
     """
-
-    steps: int = 100
-    overshoot: float = 0.02
-
-    def __post_init__(self) -> None:
-        expect_counts(self, "steps")
-        expect_setting(self, "overshoot", "at least 0", self.overshoot >= 0)
 
     def __call__(self, task: Task) -> Incumbent:
         norm = expect_norm(self, task, ("linf", "l2"))
@@ -280,20 +263,8 @@ class VFGA:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CarliniWagner:
-    """Carlini & Wagner 2017, l2: Adam in the tanh space on ||delta||^2 + c max(0, margin), c by bisection.
-
-    It costs `binary_search_steps` x `steps` forward and backward passes.
-    """
-
-    binary_search_steps: int = 9
-    steps: int = 10000
-    stepsize: float = 0.01
-    initial_const: float = 0.01
-
-    def __post_init__(self) -> None:
-        expect_counts(self, "binary_search_steps", "steps")
-        expect_positive(self, "stepsize", "initial_const")
+class CarliniWagner(CarliniWagnerSettings):
+    """Carlini & Wagner of adv-lib."""
 
     def __call__(self, task: Task) -> Incumbent:
         expect_norm(self, task, ("l2",))

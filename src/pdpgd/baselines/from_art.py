@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.attacks.task import Task
-from pdpgd.baselines.bridge import by_library, expect_counts, expect_norm, expect_positive, expect_untargeted, within
+from pdpgd.baselines.bridge import by_library, expect_counts, expect_norm, expect_untargeted, within
+from pdpgd.baselines.settings import DeepFoolSettings, EADSettings
 from pdpgd.errors import InvalidInputError, expect_setting
 from pdpgd.extras import need
 from pdpgd.game.incumbent import Incumbent
@@ -119,18 +120,11 @@ class Pixel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepFool:
-    """DeepFool (Moosavi-Dezfooli et al. 2016), l2: to the nearest linearised boundary, until it is crossed.
+class DeepFool(DeepFoolSettings):
+    """DeepFool of ART, in l2: a step costs 2 forward passes and a backward pass for each class.
 
-    Untargeted. A step costs 2 forward passes and a backward pass for each class, until the whole batch is fooled.
+    It goes on until the whole batch is fooled.
     """
-
-    steps: int = 100
-    overshoot: float = 0.02
-
-    def __post_init__(self) -> None:
-        expect_counts(self, "steps")
-        expect_setting(self, "overshoot", "at least 0", self.overshoot >= 0)
 
     def __call__(self, task: Task) -> Incumbent:
         expect_norm(self, task, ("l2",))
@@ -140,22 +134,8 @@ class DeepFool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EAD:
-    """Elastic-net attack (Chen et al. 2018), l1: FISTA on c max(0, margin) + ||delta||^2 + beta ||delta||_1.
-
-    A second source: a step costs 4 forward passes, and two backward passes for each class that occurs in the batch.
-    """
-
-    binary_search_steps: int = 9
-    steps: int = 1000
-    initial_stepsize: float = 0.01
-    regularization: float = 0.05
-    """beta."""
-    initial_const: float = 0.01
-
-    def __post_init__(self) -> None:
-        expect_counts(self, "binary_search_steps", "steps")
-        expect_positive(self, "initial_stepsize", "regularization", "initial_const")
+class EAD(EADSettings):
+    """EAD of ART: a step costs 4 forward passes, and two backward passes for each class that occurs in the batch."""
 
     def __call__(self, task: Task) -> Incumbent:
         expect_norm(self, task, ("l1",))

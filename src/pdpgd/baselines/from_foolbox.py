@@ -23,6 +23,7 @@ from pdpgd.baselines.bridge import (
     expect_positive,
     expect_untargeted,
 )
+from pdpgd.baselines.settings import CarliniWagnerSettings, DDNSettings, DeepFoolSettings, EADSettings
 from pdpgd.criteria import Criterion
 from pdpgd.errors import expect_setting
 from pdpgd.extras import need
@@ -77,21 +78,8 @@ class BrendelBethge:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CarliniWagner:
-    """Carlini & Wagner 2017, l2: Adam in the tanh space on ||delta||^2 + c max(0, margin), c by bisection.
-
-    It costs `binary_search_steps` x `steps` forward and backward passes.
-    """
-
-    binary_search_steps: int = 9
-    steps: int = 10000
-    stepsize: float = 0.01
-    initial_const: float = 0.01
-    """The settings are those of the paper."""
-
-    def __post_init__(self) -> None:
-        expect_counts(self, "binary_search_steps", "steps")
-        expect_positive(self, "stepsize", "initial_const")
+class CarliniWagner(CarliniWagnerSettings):
+    """Carlini & Wagner of Foolbox."""
 
     def __call__(self, task: Task) -> Incumbent:
         expect_norm(self, task, ("l2",))
@@ -109,24 +97,8 @@ class CarliniWagner:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EAD:
-    """Elastic-net attack (Chen et al. 2018), l1: FISTA on c max(0, margin) + ||delta||^2 + beta ||delta||_1.
-
-    It costs twice `binary_search_steps` x `steps` forward passes, and as many backward passes once. Of the points that
-    it passes it keeps the one smallest in l1.
-    """
-
-    binary_search_steps: int = 9
-    steps: int = 10000
-    initial_stepsize: float = 0.01
-    regularization: float = 0.05
-    """beta."""
-    initial_const: float = 0.01
-    """The settings are those of the paper."""
-
-    def __post_init__(self) -> None:
-        expect_counts(self, "binary_search_steps", "steps")
-        expect_positive(self, "initial_stepsize", "regularization", "initial_const")
+class EAD(EADSettings):
+    """EAD of Foolbox: it costs `binary_search_steps` x `steps` backward passes, and twice as many forward passes."""
 
     def __call__(self, task: Task) -> Incumbent:
         expect_norm(self, task, ("l1",))
@@ -146,16 +118,8 @@ class EAD:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DDN:
-    """Decoupled Direction and Norm (Rony et al. 2019), l2. A step costs 1 forward and 1 backward pass."""
-
-    steps: int = 1000
-    init_norm: float = 1.0
-    gamma: float = 0.05
-
-    def __post_init__(self) -> None:
-        expect_counts(self, "steps")
-        expect_positive(self, "init_norm", "gamma")
+class DDN(DDNSettings):
+    """DDN of Foolbox."""
 
     def __call__(self, task: Task) -> Incumbent:
         expect_norm(self, task, ("l2",))
@@ -163,21 +127,17 @@ class DDN:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepFool:
-    """DeepFool (Moosavi-Dezfooli et al. 2016): to the nearest linearised boundary, until it is crossed.
+class DeepFool(DeepFoolSettings):
+    """DeepFool of Foolbox: a step costs a forward and a backward pass for each candidate but the own class.
 
-    Untargeted. A step costs a forward and a backward pass for each candidate but the own class, until every sample of
-    the batch is fooled; 1 forward pass before them.
+    It goes on until every sample of the batch is fooled; 1 forward pass before.
     """
 
-    steps: int = 100
-    overshoot: float = 0.02
     candidates: int = 10
     """The likeliest classes that are looked at, the own among them."""
 
     def __post_init__(self) -> None:
-        expect_counts(self, "steps")
-        expect_setting(self, "overshoot", "at least 0", self.overshoot >= 0)
+        DeepFoolSettings.__post_init__(self)
         expect_setting(
             self, "candidates", "an integer of at least 2", isinstance(self.candidates, int) and self.candidates >= 2
         )

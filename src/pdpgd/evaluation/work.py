@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import platform
-import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-import numpy as np
 import torch
 
+from pdpgd.chance import seeded_globally
 from pdpgd.classifier import Model
 from pdpgd.evaluation.jobs import Job, Outcome, Progress
 from pdpgd.evaluation.preflight import preflight
@@ -28,7 +27,7 @@ def carry_out(job: Job, model: Model, *, progress: Progress | None = None) -> Ou
     begin = time.perf_counter()
     while True:
         try:
-            with _settled(spec), _seeded(job):
+            with _settled(spec), seeded_globally(spec.seed, int(job.indices[0]), len(job.kind)):
                 outcome = _attempt(job, model, batch_size, progress)
             break
         except Exception as error:
@@ -75,22 +74,6 @@ def _settled(spec: Spec) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-
-
-@contextmanager
-def _seeded(job: Job) -> Iterator[None]:
-    """Chance that does not come from our own seeds, of a model or of another's attack, belongs to the job too."""
-    (seed,) = np.random.SeedSequence([job.spec.seed, int(job.indices[0]), len(job.kind)]).generate_state(1)
-    python, numpy = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng():
-            torch.manual_seed(int(seed))
-            np.random.seed(seed)
-            random.seed(int(seed))
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
 
 
 def _out_of_memory(error: BaseException | None) -> bool:

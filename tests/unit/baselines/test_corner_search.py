@@ -15,6 +15,7 @@ from pdpgd.baselines.corner_search import CornerSearch, _wanted, ladder
 from pdpgd.norms import Norm
 from pdpgd.subjects import load_data, load_model
 from support.models import Affine, Counting, Stubborn, TinyConv, random_affine
+from support.results import answers
 
 SMALL = CornerSearch(iterations=200)
 
@@ -49,22 +50,6 @@ class Fragile(nn.Module):
         return torch.stack([torch.full_like(pixel[:, 0], 3.0), 6.0 * there.to(x.dtype)], 1)
 
 
-@pytest.fixture
-def conv(generator: torch.Generator) -> TinyConv:
-    return TinyConv(generator)
-
-
-@pytest.fixture
-def images(generator: torch.Generator) -> Tensor:
-    return torch.rand(8, 3, 6, 6, generator=generator)
-
-
-def right(model: nn.Module, inputs: Tensor) -> Tensor:
-    with torch.no_grad():
-        labels: Tensor = model(inputs).argmax(1)
-    return labels
-
-
 def runner_up(model: nn.Module, inputs: Tensor) -> Tensor:
     with torch.no_grad():
         return model(inputs).topk(2, dim=1).indices[:, 1]
@@ -89,7 +74,7 @@ def test_bounds_of_each_channel_are_reached_exactly(generator: torch.Generator) 
     column = (slice(None), None, None)
     images = low[column] + (high - low)[column] * torch.rand(4, 3, 6, 6, generator=generator)
     model = TinyConv(generator)
-    result = attack(SMALL, model, images, right(model, images), bounds=(low, high))
+    result = attack(SMALL, model, images, answers(model, images), bounds=(low, high))
     assert bool(result.found.any())
     moved = result.adversarials != images
     corner = (result.adversarials == low[column]) | (result.adversarials == high[column])
@@ -97,12 +82,12 @@ def test_bounds_of_each_channel_are_reached_exactly(generator: torch.Generator) 
 
 
 def test_points_are_adversarial_and_as_small_as_reported(conv: TinyConv, images: Tensor) -> None:
-    labels = right(conv, images)
+    labels = answers(conv, images)
     result = attack(SMALL, conv, images, labels)
     changed = (result.adversarials != images).any(1).flatten(1).sum(1)
     assert bool(result.found.all())
     assert torch.equal(changed.to(result.distances.dtype), result.distances)
-    assert torch.equal(right(conv, result.adversarials) != labels, result.found)
+    assert torch.equal(answers(conv, result.adversarials) != labels, result.found)
 
 
 def test_what_two_pixels_can_do_is_done_with_two() -> None:
@@ -138,7 +123,7 @@ def test_the_draws_go_where_they_still_help_on_mnist() -> None:
 
 def test_every_pass_is_counted_and_no_call_has_more_rows_than_allowed(conv: TinyConv, images: Tensor) -> None:
     counting = Counting(conv)
-    result = attack(replace(SMALL, max_rows=50), counting, images, right(conv, images))
+    result = attack(replace(SMALL, max_rows=50), counting, images, answers(conv, images))
     assert sum(counting.forwards) == int(result.forwards.sum())
     assert 40 < max(counting.forwards) <= 50
     assert counting.backwards == []
@@ -156,14 +141,14 @@ def test_a_sample_costs_no_more_than_it_may(images: Tensor, forwards: int) -> No
 
 
 def test_which_pixels_are_tried_is_up_to_the_seed_if_not_all_can_be(conv: TinyConv, images: Tensor) -> None:
-    method, labels = CornerSearch(iterations=20, forwards=60), right(conv, images)
+    method, labels = CornerSearch(iterations=20, forwards=60), answers(conv, images)
     points = [attack(method, conv, images, labels, seed=seed).adversarials for seed in (0, 0, 1)]
     assert torch.equal(points[0], points[1])
     assert not torch.equal(points[0], points[2])
 
 
 def test_a_sample_is_treated_alike_in_any_batch(conv: TinyConv, images: Tensor) -> None:
-    labels = right(conv, images)
+    labels = answers(conv, images)
     together = attack(SMALL, conv, images, labels, seed=5)
     for row in range(len(images)):
         one = slice(row, row + 1)
@@ -174,10 +159,10 @@ def test_a_sample_is_treated_alike_in_any_batch(conv: TinyConv, images: Tensor) 
 
 
 def test_a_target_is_reached_and_takes_at_least_as_many_pixels(conv: TinyConv, images: Tensor) -> None:
-    labels, targets = right(conv, images), runner_up(conv, images)
+    labels, targets = answers(conv, images), runner_up(conv, images)
     aimed = attack(SMALL, conv, images, labels, targets=targets)
     assert int(aimed.found.sum()) >= 6
-    assert torch.equal(right(conv, aimed.adversarials)[aimed.found], targets[aimed.found])
+    assert torch.equal(answers(conv, aimed.adversarials)[aimed.found], targets[aimed.found])
 
 
 def test_a_hopeless_input_is_not_found_and_comes_back_as_it_was(images: Tensor) -> None:
@@ -202,7 +187,7 @@ def test_flat_inputs_two_classes_and_a_single_draw_work(
 
 
 def test_where_elements_are_counted_each_channel_is_moved_on_its_own(conv: TinyConv, images: Tensor) -> None:
-    result = attack(replace(SMALL, max_sparsity=4), conv, images, right(conv, images), norm=l0(unit="element"))
+    result = attack(replace(SMALL, max_sparsity=4), conv, images, answers(conv, images), norm=l0(unit="element"))
     elements = (result.adversarials != images).flatten(1).sum(1)
     assert bool(result.found.any())
     assert int(elements.max()) <= 4

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.attacks.radii import AtRadii
-from pdpgd.attacks.task import Framed
 from pdpgd.baselines import from_advlib as theirs
 from pdpgd.baselines import from_advlib_within as within
 from pdpgd.errors import InvalidInputError, MissingExtraError, PdpgdError
-from support.models import Affine, Counting, Stubborn, ramp_affine, random_affine
+from support.affine_distances import to_each_class
+from support.frames import assert_near_exact, framed
+from support.models import Affine, Stubborn, ramp_affine, random_affine
 
 FEATURES, SAMPLES = 30, 5
-DUAL = {"linf": 1, "l2": 2, "l1": float("inf")}
 
 # The attack, the norms it knows, whether it aims, forward and backward passes of a sample with these settings (the look
 # at the input and at the answer among them), and how far above the exact distance it may end.
@@ -45,35 +45,12 @@ def inputs(generator: torch.Generator) -> Tensor:
     return 0.5 + 0.02 * torch.randn(SAMPLES, FEATURES, generator=generator)
 
 
-def exact(model: Affine, inputs: Tensor, labels: Tensor, norm: str) -> Tensor:
-    """The distance to each class, inf for the own."""
-    logits = model(inputs).detach()
-    gaps = logits.gather(1, labels[:, None]) - logits
-    apart = (model.weight[labels][:, None] - model.weight[None]).detach()
-    distances = gaps / torch.linalg.vector_norm(apart, ord=DUAL[norm], dim=2)
-    return distances.scatter(1, labels[:, None], torch.inf)
-
-
-def framed(method: Any, norm: str, **settings: Any) -> Framed:
-    return Framed("theirs", (norm,), lambda classes: method, **settings)
-
-
 @pytest.mark.parametrize(("name", "norm"), CASES)
 def test_an_attack_comes_near_the_exact_distance_and_pays_what_it_says(
     affine: Affine, inputs: Tensor, name: str, norm: str
 ) -> None:
     method, _, _, passes, slack = EXACT[name]
-    labels, counting = affine.labels(inputs), Counting(affine)
-    least = exact(affine, inputs, labels, norm).amin(1)
-    result = framed(method, norm)(counting, inputs, labels, norm=norm)
-    assert bool(result.found.all())
-    assert not result.faults
-    assert bool((result.distances >= least * (1 - 1e-4)).all())
-    assert bool((result.distances <= least * slack + 1e-3).all()), (result.distances / least).tolist()
-    assert int(result.forwards.sum()) == sum(counting.forwards)
-    assert int(result.backwards.sum()) == sum(counting.backwards)
-    if passes is not None:
-        assert (result.forwards.tolist(), result.backwards.tolist()) == ([passes[0]] * SAMPLES, [passes[1]] * SAMPLES)
+    assert_near_exact(method, affine, inputs, norm, slack=slack, passes=passes)
 
 
 @pytest.mark.parametrize(("name", "norm"), [(name, norm) for name, norm in CASES if EXACT[name][2]])
@@ -126,7 +103,7 @@ def test_auto_pgd_finds_what_the_ball_holds_and_nothing_outside_it(
     affine: Affine, inputs: Tensor, ball: Any, norm: str
 ) -> None:
     labels = affine.labels(inputs)
-    least = exact(affine, inputs, labels, norm).amin(1)
+    least = to_each_class(affine, inputs, labels, norm).amin(1)
     for share, found in ((1.3, True), (0.95, False)):
         for row in range(2):
             here, radius = slice(row, row + 1), share * float(least[row])
@@ -144,7 +121,7 @@ def test_pgd_finds_what_the_ball_holds_and_nothing_outside_it(share: float, foun
     # Two classes: with more, the loss may lead it to another class than the nearest.
     model, inputs = ramp_affine(FEATURES), torch.full((1, FEATURES), 0.7)
     labels = model.labels(inputs)
-    radius = share * float(exact(model, inputs, labels, "linf").amin())
+    radius = share * float(to_each_class(model, inputs, labels, "linf").amin())
     method = AtRadii(balls=((radius, within.PGD(steps=30, step=0.25)),))
     result = framed(method, "linf")(model, inputs, labels, norm="linf")
     assert bool(result.found) is found
@@ -155,7 +132,7 @@ def test_pgd_finds_what_the_ball_holds_and_nothing_outside_it(share: float, foun
 def test_auto_pgd_aims_and_its_restarts_differ(affine: Affine, inputs: Tensor) -> None:
     labels = affine.labels(inputs)
     targets = (labels + 1) % 4
-    radius = 1.1 * float(exact(affine, inputs, labels, "l2").gather(1, targets[:, None]).max())
+    radius = 1.1 * float(to_each_class(affine, inputs, labels, "l2").gather(1, targets[:, None]).max())
     method = AtRadii(balls=((radius, within.APGD(steps=30)),))
     result = framed(method, "l2")(affine, inputs, labels, norm="l2", targets=targets)
     assert torch.equal(affine.labels(result.adversarials), targets)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from pdpgd.attacks.radii import AtRadii
-from pdpgd.attacks.task import Framed
 from pdpgd.baselines import from_art as theirs
 from pdpgd.errors import InvalidInputError, MissingExtraError, PdpgdError
+from support.frames import framed
 from support.models import Affine, Counting, Stubborn, TinyConv, random_affine
 
 FEATURES, SAMPLES = 20, 4
@@ -26,10 +26,6 @@ def affine(generator: torch.Generator) -> Affine:
 @pytest.fixture
 def inputs(generator: torch.Generator) -> Tensor:
     return 0.5 + 0.02 * torch.randn(SAMPLES, FEATURES, generator=generator)
-
-
-def framed(method: Any, norm: str) -> Framed:
-    return Framed("theirs", (norm,), lambda classes: method)
 
 
 def check(result: Any, counting: Counting, model: Any, labels: Tensor) -> None:

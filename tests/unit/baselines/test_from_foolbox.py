@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from pdpgd.attacks.loop import game_mode
 from pdpgd.attacks.problem import pose
-from pdpgd.attacks.task import Framed, Task
+from pdpgd.attacks.task import Task
 from pdpgd.baselines import from_foolbox as theirs
 from pdpgd.errors import InvalidInputError, MissingExtraError, PdpgdError
+from support.frames import assert_near_exact, framed
 from support.models import Affine, Cliff, Counting, Stubborn, random_affine
 
 FEATURES, SAMPLES = 30, 5
-DUAL = {"linf": 1, "l2": 2, "l1": float("inf")}
 EXACT: dict[str, tuple[Any, tuple[str, ...], bool, tuple[int, int] | None, float]] = {
     "DDN": (theirs.DDN(steps=60, init_norm=0.2), ("l2",), True, (62, 60), 1.35),
     "DeepFool": (theirs.DeepFool(), ("linf", "l2"), False, None, 1.1),
@@ -40,33 +40,12 @@ def inputs(generator: torch.Generator) -> Tensor:
     return 0.5 + 0.02 * torch.randn(SAMPLES, FEATURES, generator=generator)
 
 
-def exact(model: Affine, inputs: Tensor, labels: Tensor, norm: str) -> Tensor:
-    logits = model(inputs).detach()
-    apart = (model.weight[labels][:, None] - model.weight[None]).detach()
-    distances = (logits.gather(1, labels[:, None]) - logits) / torch.linalg.vector_norm(apart, ord=DUAL[norm], dim=2)
-    return distances.scatter(1, labels[:, None], torch.inf).amin(1)
-
-
-def framed(method: Any, norm: str) -> Framed:
-    return Framed("theirs", (norm,), lambda classes: method)
-
-
 @pytest.mark.parametrize(("name", "norm"), CASES)
 def test_an_attack_comes_near_the_exact_distance_and_pays_what_it_says(
     affine: Affine, inputs: Tensor, name: str, norm: str
 ) -> None:
     method, _, _, passes, slack = EXACT[name]
-    labels, counting = affine.labels(inputs), Counting(affine)
-    least = exact(affine, inputs, labels, norm)
-    result = framed(method, norm)(counting, inputs, labels, norm=norm)
-    assert bool(result.found.all())
-    assert bool((result.distances >= least * (1 - 1e-4)).all())
-    assert bool((result.distances <= least * slack + 1e-3).all()), (result.distances / least).tolist()
-    assert int(result.forwards.sum()) == sum(counting.forwards)
-    assert int(result.backwards.sum()) == sum(counting.backwards)
-    assert affine.weight.grad is None
-    if passes is not None:
-        assert (result.forwards.tolist(), result.backwards.tolist()) == ([passes[0]] * SAMPLES, [passes[1]] * SAMPLES)
+    assert_near_exact(method, affine, inputs, norm, slack=slack, passes=passes)
 
 
 @pytest.mark.parametrize("name", ["DDN", "C&W", "EAD"])

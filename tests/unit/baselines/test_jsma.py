@@ -17,6 +17,7 @@ from pdpgd.baselines import jsma
 from pdpgd.baselines.jsma import JSMA, best_pair, chosen_pair
 from pdpgd.subjects import load_data, load_model
 from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, TinyConv, random_affine
+from support.results import answers
 
 NUMBERS = st.sampled_from([-3.0, -1.0, -0.5, 0.0, 0.25, 1.0, 2.0]) | st.floats(-4, 4, width=32)
 
@@ -32,22 +33,6 @@ def attack(
 ) -> AttackResult:
     framed = Framed("jsma", ("l0",), lambda classes: method)
     return framed(model, inputs, labels, norm="l0", targets=targets, bounds=bounds)
-
-
-@pytest.fixture
-def conv(generator: torch.Generator) -> TinyConv:
-    return TinyConv(generator)
-
-
-@pytest.fixture
-def images(generator: torch.Generator) -> Tensor:
-    return torch.rand(8, 3, 6, 6, generator=generator)
-
-
-def right(model: nn.Module, inputs: Tensor) -> Tensor:
-    with torch.no_grad():
-        labels: Tensor = model(inputs).argmax(1)
-    return labels
 
 
 def score(u: Tensor, v: Tensor, p: int, q: int) -> float:
@@ -108,10 +93,10 @@ def test_points_are_adversarial_and_moved_one_way_inside_the_box(
     low, high = -1.0, 3.0
     inputs = low + (high - low) * images
     model = nn.Sequential(Shifted(low, high), conv).eval()
-    labels = right(model, inputs)
+    labels = answers(model, inputs)
     result = attack(JSMA(theta=theta, saliency=saliency), model, inputs, labels, bounds=(low, high))
     assert int(result.found.sum()) >= 4
-    assert torch.equal(right(model, result.adversarials) != labels, result.found)
+    assert torch.equal(answers(model, result.adversarials) != labels, result.found)
     delta = result.adversarials - inputs
     assert torch.equal((delta != 0).any(1).flatten(1).sum(1).float()[result.found], result.distances[result.found])
     assert bool((delta * theta >= 0).all())
@@ -144,7 +129,7 @@ def test_on_an_affine_model_the_two_best_features_are_moved() -> None:
 
 
 def test_more_targets_never_give_more_pixels_and_fewer_cost_less(conv: TinyConv, images: Tensor) -> None:
-    labels = right(conv, images)
+    labels = answers(conv, images)
     one, every = (attack(JSMA(targets=targets), conv, images, labels) for targets in (1, None))
     assert bool((every.distances <= one.distances).all())
     assert bool((every.distances < one.distances).any())
@@ -159,7 +144,7 @@ def test_every_pass_is_counted_and_no_call_has_more_rows_than_allowed(
 ) -> None:
     counting = Counting(conv)
     method = JSMA(saliency=saliency, steps=steps, max_rows=max_rows)
-    result = attack(method, counting, images, right(conv, images))
+    result = attack(method, counting, images, answers(conv, images))
     assert sum(counting.forwards) == int(result.forwards.sum())
     assert sum(counting.backwards) == int(result.backwards.sum())
     # The frame judges the inputs in a call of its own.
@@ -170,7 +155,7 @@ def test_every_pass_is_counted_and_no_call_has_more_rows_than_allowed(
 
 
 def test_a_sample_is_treated_alike_in_any_batch(conv: TinyConv, images: Tensor) -> None:
-    labels = right(conv, images)
+    labels = answers(conv, images)
     together = attack(JSMA(max_rows=12), conv, images, labels)
     for row in range(len(images)):
         one = slice(row, row + 1)
@@ -185,7 +170,7 @@ def test_a_target_is_reached(conv: TinyConv, images: Tensor) -> None:
         labels, targets = conv(images).topk(2, dim=1).indices.unbind(1)
     result = attack(JSMA(), conv, images, labels, targets=targets)
     assert int(result.found.sum()) >= 4
-    assert torch.equal(right(conv, result.adversarials)[result.found], targets[result.found])
+    assert torch.equal(answers(conv, result.adversarials)[result.found], targets[result.found])
 
 
 @pytest.mark.parametrize("features", [1, 5])

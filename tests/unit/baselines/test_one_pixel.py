@@ -41,11 +41,6 @@ def fragile(shape: tuple[int, ...], place: tuple[int, ...]) -> Affine:
 
 
 @pytest.fixture
-def conv(generator: torch.Generator) -> TinyConv:
-    return TinyConv(generator)
-
-
-@pytest.fixture
 def images(conv: TinyConv, generator: torch.Generator) -> Tensor:
     return torch.rand(12, 3, 6, 6, generator=generator)
 

@@ -25,11 +25,6 @@ def run(model: Any, inputs: Tensor, labels: Tensor, norm: str = "l1", **call: An
 
 
 @pytest.fixture
-def conv(generator: torch.Generator) -> TinyConv:
-    return TinyConv(generator)
-
-
-@pytest.fixture
 def images(conv: TinyConv, generator: torch.Generator) -> Tensor:
     return (1.2 * torch.rand(12, 3, 6, 6, generator=generator) - 0.1).clamp(0, 1)
 

@@ -1,0 +1,34 @@
+"""Methods of attacks, framed for one norm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from pdpgd.attacks.task import Framed, Method
+from support.affine_distances import to_each_class
+from support.models import Affine, Counting
+
+
+def framed(method: Method, norm: str, **settings: Any) -> Framed:
+    return Framed("theirs", (norm,), lambda classes: method, **settings)
+
+
+def assert_near_exact(
+    method: Method, model: Affine, inputs: Tensor, norm: str, *, slack: float, passes: tuple[int, int] | None
+) -> None:
+    """No nearer than the boundary, no farther than `slack` allows, every pass counted; so many of them, if it says."""
+    labels, counting = model.labels(inputs), Counting(model)
+    least = to_each_class(model, inputs, labels, norm).amin(1)
+    result = framed(method, norm)(counting, inputs, labels, norm=norm)
+    assert bool(result.found.all())
+    assert not result.faults
+    assert bool((result.distances >= least * (1 - 1e-4)).all())
+    assert bool((result.distances <= least * slack + 1e-3).all()), (result.distances / least).tolist()
+    assert int(result.forwards.sum()) == sum(counting.forwards)
+    assert int(result.backwards.sum()) == sum(counting.backwards)
+    assert model.weight.grad is None
+    if passes is not None:
+        spent = result.forwards.tolist(), result.backwards.tolist()
+        assert spent == ([passes[0]] * len(inputs), [passes[1]] * len(inputs))

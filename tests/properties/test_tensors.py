@@ -39,7 +39,7 @@ def test_length_neither_overflows_nor_vanishes(scale: float) -> None:
 
 
 def test_every_public_operator_is_exported_and_opens_with_its_meaning() -> None:
-    modules = [getattr(proximal, name) for name in ("simplex", "convex", "sparse", "metric", "box")]
+    modules = [getattr(proximal, name) for name in ("simplex", "balls", "convex", "sparse", "metric", "box")]
     written = {name for m in modules for name in vars(m) if name.startswith(("prox_", "project_"))}
     assert set(proximal.__all__) == written
     for name in proximal.__all__:

@@ -18,10 +18,10 @@ from support.plain_numba import compile_no_classes
 from support.results import assert_shapes_and_dtypes
 
 compile_no_classes()
-BUDGET = 400
+BUDGET = 250
 # The solvers of Brendel & Bethge are in plain Python here: as compiled classes they would be fast, after minutes. ART's
-# EAD takes the gradients of all classes, twice.
-BUDGETS = {"bb": 32, "ead@art": 4000}
+# EAD takes the gradients of all classes, twice. C&W wants some steps in each of its bisections.
+BUDGETS = {"bb": 32, "cw": 400, "cw@adv-lib": 400, "ead@art": 1500}
 WRONG_ALREADY = [3, 8]
 RIVALS = [(name, norm) for name, entry in ATTACKS.items() if entry.rival is not None for norm in entry.norms]
 CASES = [

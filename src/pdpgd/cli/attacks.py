@@ -41,11 +41,9 @@ def _show(entries: list[Entry]) -> None:
         console.print(line, markup=False, soft_wrap=True)
         console.print(f"    {entry.about}. {entry.citation}", style="dim", markup=False, soft_wrap=True)
     console.print("\nCost in forward (f) and backward (b) passes; k is the number of classes.")
-    missing = {
-        entry.library.name: entry.library for entry in entries if entry.library and not entry.library.installed()
-    }
-    for library in missing.values():
-        console.print(f"{library.short} is not installed: {library.install}", markup=False, soft_wrap=True)
+    for library in {entry.library.name: entry.library for entry in entries if entry.library}.values():
+        state = "is installed" if library.installed() else "is not installed"
+        console.print(f"{library.short} {state}: {library.install}", markup=False, soft_wrap=True)
 
 
 def _source(entry: Entry) -> str:

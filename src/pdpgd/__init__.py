@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pdpgd.attacks.pdgd import pdgd
     from pdpgd.attacks.pdpgd import pdpgd
     from pdpgd.errors import InvalidInputError, ModelError, PdpgdError, PdpgdWarning, UnknownNameError
-    from pdpgd.evaluation.comparison import Comparison, compare
+    from pdpgd.evaluation.comparison import Comparison
+    from pdpgd.evaluation.contest import compare
     from pdpgd.evaluation.result import Evaluation
     from pdpgd.evaluation.runner import evaluate, load_evaluation
     from pdpgd.norms import Norm, l0
@@ -56,7 +57,8 @@ _HOMES = {
     "attacks.pdgd": ("pdgd",),
     "attacks.pdpgd": ("pdpgd",),
     "errors": ("InvalidInputError", "ModelError", "PdpgdError", "PdpgdWarning", "UnknownNameError"),
-    "evaluation.comparison": ("Comparison", "compare"),
+    "evaluation.comparison": ("Comparison",),
+    "evaluation.contest": ("compare",),
     "evaluation.result": ("Evaluation",),
     "evaluation.runner": ("evaluate", "load_evaluation"),
     "norms": ("Norm", "l0"),

@@ -30,17 +30,9 @@ CASES = [
     for aim in (("untargeted", "targeted") if ATTACKS[name].targeted else ("untargeted",))
 ]
 each = pytest.mark.parametrize(("name", "norm", "aim"), CASES)
-# What a fixed number of draws or a single way to the boundary need not find. FMN, as adv-lib has it, comes to rest on
-# the near side of a curved boundary: in l2 it finds 3 of the 10, however many steps it has.
-MODEST = {
-    "one-pixel": 1,
-    "one-pixel@art": 0,
-    "corner-search": 5,
-    "fmn": 3,
-    "jsma@art": 5,
-    "sparsefool": 5,
-    "vfga": 5,
-}
+# FMN, as adv-lib has it, comes to rest on the near side of a curved boundary, however many steps it has: it finds 3
+# and 5 of the 10 in l2, 8 and 7 in l1. The others find all of them.
+STALLS = {("fmn", "l2"): 0.3, ("fmn", "l1"): 0.7}
 
 
 class Scene:
@@ -86,7 +78,7 @@ def test_points_are_adversarial_inside_the_box_and_of_the_size_they_say(name: st
     assert not result.faults
     found = result.found.clone()
     found[WRONG_ALREADY] = False
-    assert int(found.sum()) >= MODEST.get(name, 8)
+    assert int(found.sum()) >= 10 * STALLS.get((name, norm), 0.9)
     points = result.adversarials
     assert float(points.min()) >= 0
     assert float(points.max()) <= 1
@@ -179,7 +171,7 @@ def test_one_sample_that_fails_does_not_lose_the_batch(name: str, norm: str, aim
     with torch.no_grad():
         assert torch.equal(model(result.adversarials).argmax(1), result.labels)
     others = torch.tensor([0, 1, 3, 4, 5])
-    assert int(result.found[others].sum()) >= min(MODEST.get(name, 3), 1)
+    assert int(result.found[others].sum()) >= int(5 * STALLS.get((name, norm), 0.8))
 
 
 @pytest.mark.parametrize("name", [name for name, entry in ATTACKS.items() if not entry.targeted])

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Radii that a search over them tries.
-EVALUATIONS = 10
+from pdpgd.attacks.radii import BySearch
+
 # The bisections of C&W and EAD, as their authors have it.
 BISECTIONS = 9
 # Candidates of a generation, where a budget is to be met; the paper's 400 would leave no generations.
@@ -36,7 +36,7 @@ class Budget:
     def evaluations(self) -> int:
         """Radii at which a sample is attacked."""
         radii = self.settings.get("radii")
-        return len(radii) if radii is not None else int(self.settings.get("evaluations", EVALUATIONS))
+        return len(radii) if radii is not None else int(self.settings.get("evaluations", BySearch.evaluations))
 
     def steps(self, passes: float) -> int:
         """Of so many passes each, in every restart."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import product
 from typing import Any, Literal
@@ -74,8 +74,6 @@ class Rival:
     """Whether it looks for the smallest perturbation, or for one within a radius."""
     library: Library | None = None
     targeted: bool = True
-    defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """norm -> settings that the norm asks for."""
 
     def prepare(self, norm: str, budget: int | None, settings: Settings, max_batch: int) -> Framed:
         """The attack for a norm, with what a budget makes of its settings, and these instead of that."""
@@ -83,7 +81,7 @@ class Rival:
             raise MissingExtraError(f"attack {self.name} needs {self.library.name}: {self.library.install}")
 
         def method_for(classes: int) -> Method:
-            return self._method(norm, self._chosen(norm, budget, settings, classes))
+            return self._method(self._chosen(norm, budget, settings, classes))
 
         method_for(2)  # refuses settings that make no sense before anything runs
         return Framed(self.name, self.norms, method_for, self.targeted, max_batch)
@@ -94,22 +92,20 @@ class Rival:
         return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())] if grid else []
 
     def _chosen(self, norm: str, budget: int | None, settings: Settings, classes: int) -> dict[str, Any]:
-        chosen = dict(self.defaults.get(norm, {}))
-        if budget is not None:
-            chosen.update(self.within(Budget(norm, budget, classes, settings)))
+        chosen = {} if budget is None else self.within(Budget(norm, budget, classes, settings))
         return {**chosen, **settings}
 
-    def _method(self, norm: str, settings: dict[str, Any]) -> Method:
+    def _method(self, settings: dict[str, Any]) -> Method:
         if self.kind == "minimum":
             method: Method = self._made(settings)
             return method
-        restarts = settings.pop("restarts", 1)
-        evaluations = settings.pop("evaluations", 10)
+        around = {name: settings.pop(name) for name in ("evaluations", "restarts") if name in settings}
         radii, per_radius = settings.pop("radii", None), settings.pop("per_radius", None)
         if radii is None:
-            return BySearch(ball=self._made(settings), evaluations=evaluations, restarts=restarts)
+            return BySearch(ball=self._made(settings), **around)
+        around.pop("evaluations", None)  # the radii are given
         balls = [self._made({**settings, **own}) for own in per_radius or [{}] * len(radii)]
-        return AtRadii(balls=tuple(zip(map(float, radii), balls, strict=True)), restarts=restarts)
+        return AtRadii(balls=tuple(zip(map(float, radii), balls, strict=True)), **around)
 
     def _made(self, settings: dict[str, Any]) -> Any:
         module, _, name = self.factory.partition(":")

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
     from pdpgd.cli.sample_bar import SampleBar
     from pdpgd.evaluation.allocator import keep_freed_memory
-    from pdpgd.evaluation.comparison import compare
+    from pdpgd.evaluation.contest import compare
 
     keep_freed_memory()
     stderr = Console(stderr=True, highlight=False)

@@ -1,4 +1,4 @@
-"""What the ports are tried on."""
+"""What the ports and the adapters are tried on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from support.models import TinyConv
+from support.models import Affine, TinyConv, random_affine
 
 
 @pytest.fixture
@@ -17,3 +17,14 @@ def conv(generator: torch.Generator) -> TinyConv:
 @pytest.fixture
 def images(generator: torch.Generator) -> Tensor:
     return torch.rand(8, 3, 6, 6, generator=generator)
+
+
+@pytest.fixture
+def affine(generator: torch.Generator) -> Affine:
+    return random_affine(generator, features=30, classes=4, spread=0.2)
+
+
+@pytest.fixture
+def inputs(generator: torch.Generator) -> Tensor:
+    """Of the affine model, in the middle of the box."""
+    return 0.5 + 0.02 * torch.randn(5, 30, generator=generator)

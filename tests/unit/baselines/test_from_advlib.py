@@ -35,16 +35,6 @@ EXACT: dict[str, tuple[Any, tuple[str, ...], bool, tuple[int, int] | None, float
 CASES = [(name, norm) for name, case in EXACT.items() for norm in case[1]]
 
 
-@pytest.fixture
-def affine(generator: torch.Generator) -> Affine:
-    return random_affine(generator, features=FEATURES, classes=4, spread=0.2)
-
-
-@pytest.fixture
-def inputs(generator: torch.Generator) -> Tensor:
-    return 0.5 + 0.02 * torch.randn(SAMPLES, FEATURES, generator=generator)
-
-
 @pytest.mark.parametrize(("name", "norm"), CASES)
 def test_an_attack_comes_near_the_exact_distance_and_pays_what_it_says(
     affine: Affine, inputs: Tensor, name: str, norm: str

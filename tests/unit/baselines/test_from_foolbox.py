@@ -18,7 +18,7 @@ from pdpgd.attacks.task import Task
 from pdpgd.baselines import from_foolbox as theirs
 from pdpgd.errors import InvalidInputError, MissingExtraError, PdpgdError
 from support.frames import assert_near_exact, framed
-from support.models import Affine, Cliff, Counting, Stubborn, random_affine
+from support.models import Affine, Cliff, Counting, Stubborn
 
 FEATURES, SAMPLES = 30, 5
 EXACT: dict[str, tuple[Any, tuple[str, ...], bool, tuple[int, int] | None, float]] = {
@@ -28,16 +28,6 @@ EXACT: dict[str, tuple[Any, tuple[str, ...], bool, tuple[int, int] | None, float
     "EAD": (theirs.EAD(binary_search_steps=6, steps=60, regularization=0.01), ("l1",), True, (722, 360), 1.6),
 }
 CASES = [(name, norm) for name, case in EXACT.items() for norm in case[1]]
-
-
-@pytest.fixture
-def affine(generator: torch.Generator) -> Affine:
-    return random_affine(generator, features=FEATURES, classes=4, spread=0.2)
-
-
-@pytest.fixture
-def inputs(generator: torch.Generator) -> Tensor:
-    return 0.5 + 0.02 * torch.randn(SAMPLES, FEATURES, generator=generator)
 
 
 @pytest.mark.parametrize(("name", "norm"), CASES)
@@ -60,7 +50,7 @@ def test_an_attack_that_can_aim_ends_at_its_target(affine: Affine, inputs: Tenso
 def test_ead_is_asked_for_the_smallest_point_in_l1(
     monkeypatch: pytest.MonkeyPatch, affine: Affine, inputs: Tensor
 ) -> None:
-    foolbox, asked = pytest.importorskip("foolbox"), []
+    foolbox, asked = theirs._library(), []
     original = foolbox.attacks.EADAttack
 
     def spy(**settings: Any) -> Any:

@@ -13,6 +13,7 @@ from pdpgd.attacks.radii import BySearch
 
 # The bisections of C&W and EAD, as their authors have it.
 BISECTIONS = 9
+SHORT_BISECTIONS = 5
 # Candidates of a generation, where a budget is to be met; the paper's 400 would leave no generations.
 POPULATION = 20
 
@@ -53,20 +54,27 @@ def brendel_bethge(budget: Budget) -> dict[str, Any]:
 
 
 def carlini_wagner(budget: Budget) -> dict[str, Any]:
-    return _bisected(budget, 2)
+    """Fewer bisections and longer steps than its authors', whose thousands of steps a budget does not pay for.
+
+    On images 900-924 of mnist-plain, 1000 passes: 9 bisections and steps of 0.01 find 2 of 25, 5 and 0.1 all of them.
+    """
+    long = budget.passes >= 2 * BISECTIONS * 1000
+    if long:
+        return _bisected(budget, 2, BISECTIONS)
+    return {**_bisected(budget, 2, SHORT_BISECTIONS), "stepsize": 0.1, "initial_const": 1.0}
 
 
 def ead(budget: Budget) -> dict[str, Any]:
-    return _bisected(budget, 3)
+    return _bisected(budget, 3, BISECTIONS)
 
 
 def ead_of_art(budget: Budget) -> dict[str, Any]:
     """It takes the gradient of every class."""
-    return _bisected(budget, 7 + budget.classes)
+    return _bisected(budget, 7 + budget.classes, BISECTIONS)
 
 
-def _bisected(budget: Budget, passes: int) -> dict[str, Any]:
-    bisections = min(BISECTIONS, max(1, budget.passes // (10 * passes)))
+def _bisected(budget: Budget, passes: int, most: int) -> dict[str, Any]:
+    bisections = min(most, max(1, budget.passes // (10 * passes)))
     return {"binary_search_steps": bisections, "steps": budget.steps(passes * bisections)}
 
 

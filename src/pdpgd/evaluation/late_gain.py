@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
@@ -30,17 +32,19 @@ class LateGain:
         A sample at the smallest possible size was not stopped, it was done.
         """
         gains = np.full(samples, np.nan)
-        if not self._samples:
-            return gains
-        rows = np.concatenate([part.cpu().numpy() for part in self._samples])
-        sizes = np.concatenate([part.double().cpu().numpy() for part in self._sizes])
-        order = np.argsort(rows, kind="stable")
-        rows, sizes = rows[order], sizes[order]
-        first = np.searchsorted(rows, np.arange(samples + 1))
-        for sample in range(samples):
-            mine = sizes[first[sample] : first[sample + 1]]
+        for sample, mine in enumerate(self.courses(samples)):
             if len(mine) == 0 or np.isinf(mine.min()):
                 continue
             before = mine[: max(1, int(np.ceil((1 - LAST) * len(mine))))].min()
             gains[sample] = 0.0 if mine.min() <= smallest else 1.0 - mine.min() / before
         return gains
+
+    def courses(self, samples: int) -> list[NDArray[Any]]:
+        """The sizes that were seen of each sample, in their order."""
+        if not self._samples:
+            return [np.empty(0)] * samples
+        rows = np.concatenate([part.cpu().numpy() for part in self._samples])
+        sizes = np.concatenate([part.double().cpu().numpy() for part in self._sizes])
+        order = np.argsort(rows, kind="stable")
+        bounds = np.searchsorted(rows[order], np.arange(1, samples))
+        return np.split(sizes[order], bounds)

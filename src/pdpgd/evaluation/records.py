@@ -28,6 +28,8 @@ class Column:
     name: str
     dtype: Any
     about: str
+    before: Any = None
+    """What stands for it in runs that were made before it was kept; None: no run is without it."""
 
 
 COLUMNS = (
@@ -52,8 +54,12 @@ COLUMNS = (
     Column("prediction_8bit", np.int64, "as prediction, on the grid"),
     Column("forwards", np.int64, "passes the norm's own attack says it spent"),
     Column("backwards", np.int64, "the same"),
+    Column("confidence", np.float64, "the softmax's share of the prediction, at the point; nan: no point", np.nan),
+    Column("input_prediction", np.int64, "the class the model gives to the input; -1: unknown", -1),
+    Column("input_confidence", np.float64, "the softmax's share of that; nan: unknown", np.nan),
 )
 NAMES = tuple(column.name for column in COLUMNS)
+OLDEST = tuple(column.name for column in COLUMNS if column.before is None)
 
 
 def typed(columns: Mapping[str, Any]) -> Columns:
@@ -93,13 +99,16 @@ def from_parquet(content: bytes) -> Columns:
         table = file.read(use_threads=False)
     except (arrow.ArrowException, OSError) as error:
         raise ValueError(f"does not read as Parquet ({error})") from error
-    if tuple(table.column_names) != NAMES:
-        raise ValueError(f"expected the columns {', '.join(NAMES)}, got {', '.join(table.column_names)}")
-    for column, found in zip(COLUMNS, table.schema.types, strict=True):
+    names = tuple(table.column_names)
+    if names not in (NAMES, OLDEST):
+        raise ValueError(f"expected the columns {', '.join(NAMES)}, got {', '.join(names)}")
+    there = [column for column in COLUMNS if column.name in names]
+    for column, found in zip(there, table.schema.types, strict=True):
         if found != _arrow_type(arrow, column):
             raise ValueError(f"{column.name}: expected a column of {_arrow_type(arrow, column)}, got {found}")
+    lacking = {column.name: [column.before] * table.num_rows for column in COLUMNS if column not in there}
     # Not to_numpy, which would import pandas.
-    return typed({name: table.column(name).to_pylist() for name in NAMES})
+    return typed({**lacking, **{name: table.column(name).to_pylist() for name in names}})
 
 
 def to_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:

@@ -43,6 +43,8 @@ class Verdicts:
     prediction: Tensor
     margin: Tensor
     """The larger of the two passes, inf where there was none: below zero, both are."""
+    confidence: Tensor
+    """The softmax's share of the prediction, nan where there was no pass."""
 
 
 class Referee:
@@ -68,15 +70,17 @@ class Referee:
         inside = ((points >= self.box.low) & (points <= self.box.high)).flatten(1).all(1)
         claimed = claimed.to(self.inputs.device, torch.bool)
         candidates = claimed & finite & inside
-        together, rounding, prediction = self._margins(points, candidates.nonzero().flatten())
+        together, rounding, prediction, confidence = self._margins(points, candidates.nonzero().flatten())
         crossed = candidates & (together < rounding)
         spared = crossed & (together < -SPARED * rounding) if sparing and self._steady else torch.zeros_like(crossed)
-        lone, _, lone_prediction = self._margins(points, (crossed & ~spared).nonzero().flatten(), batch_size=1)
+        doubtful = (crossed & ~spared).nonzero().flatten()
+        lone, _, lone_prediction, lone_confidence = self._margins(points, doubtful, batch_size=1)
         lone = torch.where(spared, together, lone)
 
         # One pass must say adversarial; the other may disagree by no more than rounding explains.
         larger, smaller = torch.maximum(together, lone), torch.minimum(together, lone)
         prediction = torch.where(lone < together, lone_prediction, prediction)
+        confidence = torch.where(lone < together, lone_confidence, confidence)
         adversarial = candidates & (smaller < 0)
         valid = adversarial & (larger < rounding)
         fragile = valid & (larger > -(rounding + (lone - together).abs()))
@@ -90,7 +94,7 @@ class Referee:
         ):
             word[where.cpu().numpy()] = said
         self._steady &= UNSTEADY not in word
-        return Verdicts(word, valid, fragile, prediction, torch.where(crossed, larger, together))
+        return Verdicts(word, valid, fragile, prediction, torch.where(crossed, larger, together), confidence)
 
     def judge_inputs(self) -> Verdicts:
         """The inputs as they came: which are wrong already?"""
@@ -113,17 +117,21 @@ class Referee:
         """In double precision: the difference of two float32 numbers is exact there."""
         return norm_of(norm).size(points.double() - self.inputs.double())
 
-    def _margins(self, points: Tensor, rows: Tensor, *, batch_size: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Margin, rounding error and class of these rows; the margin of the others is inf."""
+    def _margins(
+        self, points: Tensor, rows: Tensor, *, batch_size: int | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Margin, rounding error, class and confidence of these rows; the margin of the others is inf."""
         margin = self.inputs.new_full((len(points),), torch.inf)
         rounding = torch.zeros_like(margin)
         prediction = torch.full_like(self.labels, -1)
+        confidence = torch.full_like(margin, torch.nan)
         if len(rows):
             logits = self.logits(points, rows, batch_size=batch_size)
             margin[rows] = self._criterion.select(rows).margin(logits)
             rounding[rows] = logits.abs().amax(1) * (ROUNDINGS * torch.finfo(logits.dtype).eps)
             prediction[rows] = logits.argmax(1)
-        return margin, rounding, prediction
+            confidence[rows] = logits.softmax(1).amax(1).to(confidence)
+        return margin, rounding, prediction, confidence
 
     def parts(self, rows: Tensor, batch_size: int | None = None) -> Iterator[Tensor]:
         size = batch_size or self.batch_size

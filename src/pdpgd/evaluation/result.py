@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdpgd.errors import InvalidInputError, UnknownNameError
-from pdpgd.evaluation import metrics, records
+from pdpgd.evaluation import metrics, records, trace
 from pdpgd.evaluation.metrics import Curve
 from pdpgd.evaluation.records import Columns
 from pdpgd.evaluation.reliability import Reliability
 from pdpgd.evaluation.spec import Spec
 from pdpgd.evaluation.store import Store
+from pdpgd.evaluation.trace import Trace
 from pdpgd.extras import need
 
 # The shares of the curve that a summary gives the radius of.
@@ -102,6 +103,20 @@ class Evaluation:
         self._check_grid(eight_bit)
         name = f"{norm}_8bit" if eight_bit else norm
         return np.concatenate([self.store.examples(chunk)[name] for chunk in self.chunks])
+
+    def inputs(self) -> NDArray[Any] | None:
+        """The samples as they came, float32 in [0, 1]; None for a run that was made before they were kept."""
+        parts = [self.store.examples(chunk).get("input") for chunk in self.chunks]
+        if any(part is None for part in parts):
+            return None
+        return np.concatenate([_as_float(part) for part in parts if part is not None])
+
+    def trace(self, norm: str) -> Trace | None:
+        """The best so far of the norm's own attack against its passes; None if the attack does not tell."""
+        self._check_norm(norm)
+        parts = [self.store.examples(chunk).get(f"{norm}_trace") for chunk in self.chunks]
+        kept = [part for part in parts if part is not None]
+        return trace.joined(kept) if len(kept) == len(parts) else None
 
     def to_pandas(self) -> Any:
         """A DataFrame with a row a sample and norm."""
@@ -194,6 +209,13 @@ def _radius(eps: object) -> float:
 def _number(value: float) -> float | None:
     """JSON has no infinity: None stands for a radius that was not found."""
     return value if np.isfinite(value) else None
+
+
+def _as_float(pixels: NDArray[Any]) -> NDArray[Any]:
+    if pixels.dtype != np.uint8:
+        return pixels
+    images: NDArray[Any] = pixels.astype(np.float32) / np.float32(255)
+    return images
 
 
 def _shown(value: float | None) -> str:

@@ -24,6 +24,7 @@ class Standing:
         self.margin = points.new_full((count,), torch.inf, dtype=torch.float64)
         self.prediction = torch.full((count,), -1, device=points.device)
         self.fragile = torch.zeros(count, dtype=torch.bool, device=points.device)
+        self.confidence = points.new_full((count,), torch.nan, dtype=torch.float64)
         self.source = np.full(count, "", dtype=object)
 
     @property
@@ -35,7 +36,7 @@ class Standing:
         better = verdicts.valid & (size < self.size)
         self.points[better], self.size[better] = points[better], size[better]
         self.margin[better], self.prediction[better] = verdicts.margin[better].double(), verdicts.prediction[better]
-        self.fragile[better] = verdicts.fragile[better]
+        self.fragile[better], self.confidence[better] = verdicts.fragile[better], verdicts.confidence[better].double()
         self.source[better.cpu().numpy()] = source
 
 

@@ -147,7 +147,9 @@ def identity_of(samples: Samples) -> dict[str, Any]:
         digest.update(_bytes(images))
         digest.update(_bytes(labels))
         shape = tuple(images.shape[1:])
-    return {"name": samples.name, "samples": len(samples), "shape": list(shape), "sha256": digest.hexdigest()}
+    facts = {"name": samples.name, "samples": len(samples), "shape": list(shape), "sha256": digest.hexdigest()}
+    named = [name for place, name in enumerate(samples.classes) if name != str(place)]
+    return {**facts, "classes": list(samples.classes)} if named else facts
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -17,11 +17,12 @@ from pdpgd.classifier import Counted, Model
 from pdpgd.evaluation import records
 from pdpgd.evaluation.cheap import cheap_points
 from pdpgd.evaluation.contestants import spent
-from pdpgd.evaluation.eight_bit import grey, grid_sizes, on_grid
+from pdpgd.evaluation.eight_bit import from_grey, grey, grid_sizes, on_grid
 from pdpgd.evaluation.jobs import Job, Outcome, Progress
 from pdpgd.evaluation.late_gain import LateGain
 from pdpgd.evaluation.referee import NONE, Referee
 from pdpgd.evaluation.standings import Standing, Standings
+from pdpgd.evaluation.trace import nothing_traced, spread, traced
 from pdpgd.norms import norm_of
 
 
@@ -38,6 +39,7 @@ class Trial:
         self.counted = Counted(model)
         self.seconds: dict[str, float] = {}
         self.own: dict[str, dict[str, NDArray[Any]]] = {}
+        self.traces: dict[str, NDArray[Any]] = {}
         self.faults: dict[str, str] = {}
         """Samples on which the attack itself broke, by place in the data set and norm, and how."""
 
@@ -60,12 +62,18 @@ class Trial:
             "backwards": {"attacks": self.counted.backwards, "checks": self.referee.backwards},
             "faults": self.faults,
         }
-        kept = {"sample": self.job.indices.numpy()} if examples else {}
-        for norm in self.norms if examples else ():
-            kept[norm] = self.standings[norm].points.cpu().numpy()
-            if checks:
-                kept[f"{norm}_8bit"] = grid[norm].points.cpu().numpy()
+        kept = self._kept(grid if checks else None) if examples else {}
         return Outcome(facts, records.joined(parts), kept)
+
+    def _kept(self, grid: Standings | None) -> dict[str, NDArray[Any]]:
+        """What a report shows of the samples: the inputs, the points, and how they came about."""
+        kept = {"sample": self.job.indices.numpy(), "input": _compact(self.job.inputs)}
+        for norm in self.norms:
+            kept[norm] = self.standings[norm].points.cpu().numpy()
+            kept[f"{norm}_trace"] = self.traces[norm]
+            if grid is not None:
+                kept[f"{norm}_8bit"] = grid[norm].points.cpu().numpy()
+        return kept
 
     def _attack(self, norm: str) -> dict[str, NDArray[Any]]:
         """Let the attack try the samples that are right, from the best of the norms before; judge what it brings."""
@@ -78,6 +86,7 @@ class Trial:
             "forwards": np.zeros(count, dtype=np.int64),
             "backwards": np.zeros(count, dtype=np.int64),
         }
+        self.traces[norm] = nothing_traced(count)
         if len(rows) == 0:
             return own
         starts = self.standings[norm].points[rows]
@@ -109,6 +118,9 @@ class Trial:
         own["late_gain"][places] = late.share(len(rows), smallest=norm_of(norm).smallest)
         for name in ("forwards", "backwards"):
             own[name][places] = spent(result, name, len(rows)).numpy()
+        passes = own["forwards"][places] + own["backwards"][places]
+        history, ends = getattr(result, "history", None), own["own_distance"][places]
+        self.traces[norm] = spread(traced(history, late.courses(len(rows)), passes, ends), places, count)
         return own
 
     def _cheap(self) -> dict[str, NDArray[Any]]:
@@ -171,6 +183,9 @@ class Trial:
                 "distance_8bit": _zero_where(wrong, grid.size),
                 "fragile_8bit": grid.fragile.cpu().numpy(),
                 "prediction_8bit": torch.where(wrong, self.clean.prediction, grid.prediction).cpu().numpy(),
+                "confidence": torch.where(wrong, self.clean.confidence.double(), standing.confidence).cpu().numpy(),
+                "input_prediction": self.clean.prediction.cpu().numpy(),
+                "input_confidence": self.clean.confidence.double().cpu().numpy(),
             }
         )
 
@@ -192,6 +207,13 @@ class Trial:
         begin = time.perf_counter()
         yield
         self.seconds[what] = time.perf_counter() - begin
+
+
+def _compact(inputs: Tensor) -> NDArray[Any]:
+    """Images of 8 bits as such, if that loses nothing."""
+    pixels = grey(inputs)
+    compact = pixels if torch.equal(from_grey(pixels).to(inputs), inputs) else inputs
+    return compact.cpu().numpy()
 
 
 def _zero_where(wrong: Tensor, sizes: Tensor) -> NDArray[Any]:

@@ -19,6 +19,7 @@ def verdicts(*valid: bool, margin: float = -1.0, prediction: int = 1, fragile: b
         given & fragile,
         torch.full((len(valid),), prediction),
         torch.full((len(valid),), margin),
+        torch.full((len(valid),), 0.6),
     )
 
 

@@ -95,10 +95,12 @@ def complete(outcome: Outcome, samples: int, norms: tuple[str, ...] = NORMS) -> 
     assert outcome.columns is not None
     shapes = {name: array.shape for name, array in outcome.examples.items()}
     pictures = {name: (samples, 3, 6, 6) for norm in norms for name in (norm, f"{norm}_8bit")}
+    traces = {name: shapes.pop(name) for name in list(shapes) if name.endswith("_trace")}
     return (
         tuple(outcome.columns) == NAMES
         and all(len(values) == samples * len(norms) for values in outcome.columns.values())
-        and shapes == {"sample": (samples,), **pictures}
+        and shapes == {"sample": (samples,), "input": (samples, 3, 6, 6), **pictures}
+        and {name: shape[0] for name, shape in traces.items()} == {f"{norm}_trace": samples for norm in norms}
     )
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from pdpgd.evaluation.reliability import Check
-from pdpgd.evaluation.runner import Watcher
+from pdpgd.evaluation.run import Watcher
 
 # Seconds between two movements of the bar.
 PAUSE = 0.2

@@ -22,7 +22,8 @@ from pdpgd.evaluation import metrics
 from pdpgd.evaluation.comparison import Comparison, Row
 from pdpgd.evaluation.contender import Contender
 from pdpgd.evaluation.result import Evaluation
-from pdpgd.evaluation.runner import Watcher, evaluate
+from pdpgd.evaluation.run import Watcher
+from pdpgd.evaluation.runner import evaluate
 from pdpgd.evaluation.subject import samples_of
 from pdpgd.evaluation.tuning import tuned
 from pdpgd.files import replace_file

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
@@ -35,6 +35,8 @@ class Failure:
 
 
 Result = Outcome | Failure
+Subjects = Mapping[str, Subject]
+"""The models that jobs are for, by the name that a job has for its own."""
 
 
 class Engine(AbstractContextManager["Engine"], Protocol):
@@ -54,7 +56,7 @@ def check_engine(name: str, workers: int | None, address: str | None) -> None:
 
 def engine_of(
     name: str,
-    subject: Subject,
+    subjects: Subjects,
     *,
     device: str,
     threads: int,
@@ -65,8 +67,8 @@ def engine_of(
     if name == "ray":
         from pdpgd.evaluation.ray_engine import RayEngine
 
-        return RayEngine(subject, device=device, threads=threads, workers=workers, address=address)
-    return InProcess(subject, device, progress) if workers in (None, 1) else Processes(subject, device, workers)
+        return RayEngine(subjects, device=device, threads=threads, workers=workers, address=address)
+    return InProcess(subjects, device, progress) if workers in (None, 1) else Processes(subjects, device, workers)
 
 
 def loaded(subject: Subject, device: str) -> Model | Failure:
@@ -76,6 +78,21 @@ def loaded(subject: Subject, device: str) -> Model | Failure:
         return subject.load(device)
     except PdpgdError as error:
         return Failure(str(error), isinstance(error, InvalidInputError))
+
+
+class Models:
+    """A worker's: one at a time, the last that was asked for. Jobs for one model come together."""
+
+    def __init__(self, subjects: Subjects, device: str) -> None:
+        self._subjects, self._device = subjects, device
+        self._name: str | None = None
+        self._model: Model | Failure | None = None
+
+    def of(self, job: Job) -> Model | Failure:
+        if self._name != job.model or self._model is None:
+            self._model = None  # before the next one is there
+            self._name, self._model = job.model, loaded(self._subjects[job.model], self._device)
+        return self._model
 
 
 def attempted(job: Job, model: Model | Failure, progress: Progress | None = None) -> Result:
@@ -108,8 +125,8 @@ def completed(
 class InProcess:
     """One job after the other, here."""
 
-    def __init__(self, subject: Subject, device: str, progress: Progress | None) -> None:
-        self._subject, self._device, self._progress = subject, device, progress
+    def __init__(self, subjects: Subjects, device: str, progress: Progress | None) -> None:
+        self._subjects, self._device, self._progress = subjects, device, progress
 
     def __enter__(self) -> InProcess:
         return self
@@ -117,22 +134,24 @@ class InProcess:
     def __exit__(self, *_: object) -> None: ...
 
     def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]:
-        model = self._subject.load(self._device)
+        name, model = None, None
         for job in jobs:
+            if model is None or name != job.model:
+                name, model = job.model, self._subjects[job.model].load(self._device)
             yield job.name, attempted(job, model, self._progress)
 
 
 class Processes:
-    """Processes of this machine, each with a model of its own."""
+    """Processes of this machine, each with models of its own."""
 
-    def __init__(self, subject: Subject, device: str, workers: int) -> None:
+    def __init__(self, subjects: Subjects, device: str, workers: int) -> None:
         self._workers = workers
         self._others = multiprocessing.active_children()
         self._pool = ProcessPoolExecutor(
             workers,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_prepare_worker,
-            initargs=(subject, device),
+            initargs=(dict(subjects), device),
         )
 
     def __enter__(self) -> Processes:
@@ -175,15 +194,15 @@ def _ctrl_c_waits() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_model: Model | Failure | None = None
+_models: Models | None = None
 
 
-def _prepare_worker(subject: Subject, device: str) -> None:
-    global _model
+def _prepare_worker(subjects: Subjects, device: str) -> None:
+    global _models
     # Ctrl-C goes to the whole group of processes: the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    _model = loaded(subject, device)
+    _models = Models(subjects, device)
 
 
 def _leave_with_parent() -> None:
@@ -194,5 +213,5 @@ def _leave_with_parent() -> None:
 
 
 def _in_worker(job: Job) -> Result:
-    assert _model is not None
-    return attempted(job, _model)
+    assert _models is not None
+    return attempted(job, _models.of(job))

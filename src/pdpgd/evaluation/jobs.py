@@ -24,12 +24,15 @@ class Job:
     """What to do: these samples, as the spec says."""
 
     name: str
+    """The only one of its name that the engine has."""
     kind: Kind
     spec: Spec
     contestant: Contestant
     inputs: Tensor
     labels: Tensor
     indices: Tensor
+    model: str = ""
+    """Which of the engine's models it is for."""
 
 
 @dataclass(frozen=True)

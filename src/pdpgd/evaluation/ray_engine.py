@@ -10,11 +10,9 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
-from pdpgd.classifier import Model
 from pdpgd.errors import EngineError, InvalidInputError
-from pdpgd.evaluation.engines import Failure, Result, attempted, completed, loaded
+from pdpgd.evaluation.engines import Models, Result, Subjects, attempted, completed
 from pdpgd.evaluation.jobs import Job
-from pdpgd.evaluation.subject import Subject
 from pdpgd.extras import need
 
 # Ray does a task again when its worker or its machine is lost.
@@ -27,7 +25,7 @@ class RayEngine:
     """Each task asks for `threads` CPUs, and for a GPU if the run is on one; Ray finds the place."""
 
     def __init__(
-        self, subject: Subject, *, device: str, threads: int, workers: int | None, address: str | None
+        self, subjects: Subjects, *, device: str, threads: int, workers: int | None, address: str | None
     ) -> None:
         self._ray: Any = need("ray", extra="ray", purpose="the engine ray")
         on_gpu = device.startswith("cuda")
@@ -50,7 +48,7 @@ class RayEngine:
         # The workers of a cluster outlive a run: the next one's model may differ by its code alone.
         self._run = uuid.uuid4().hex
         try:
-            self._subject = self._ray.put(subject)
+            self._subjects = self._ray.put(dict(subjects))
         except UNSENDABLE as error:
             self.__exit__(None, None, None)
             raise _unsendable("model", error) from error
@@ -86,7 +84,7 @@ class RayEngine:
 
     def _submit(self, job: Job) -> Future[Result]:
         try:
-            task = self._task.remote(job, self._subject, self._device, self._run)
+            task = self._task.remote(job, self._subjects, self._device, self._run)
         except UNSENDABLE as error:
             raise _unsendable("attack", error) from error
         future: Future[Result] = task.future()
@@ -113,12 +111,12 @@ def _knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
 
 
-_models: dict[str, Model | Failure] = {}
+_models: dict[str, Models] = {}
 
 
-def _in_worker(job: Job, subject: Subject, device: str, run: str) -> Result:
+def _in_worker(job: Job, subjects: Subjects, device: str, run: str) -> Result:
     """A worker process serves many tasks of a run: the model is loaded once."""
     if run not in _models:
         _models.clear()
-        _models[run] = loaded(subject, device)
-    return attempted(job, _models[run])
+        _models[run] = Models(subjects, device)
+    return attempted(job, _models[run].of(job))

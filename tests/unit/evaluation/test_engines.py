@@ -145,7 +145,7 @@ def test_a_process_of_the_users_own_outlives_a_run_that_fails(slope: Affine) -> 
     own = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
     own.start()
     try:
-        with pytest.raises(KeyboardInterrupt), Processes(LiveModel(slope), "cpu", 2):
+        with pytest.raises(KeyboardInterrupt), Processes({"": LiveModel(slope)}, "cpu", 2):
             raise KeyboardInterrupt
         own.join(0.2)
         assert own.is_alive()

@@ -95,6 +95,8 @@ class PGD:
     """What is climbed down. The paper: the better of "cross-entropy" and "hinge"."""
     sparsity: float = 0.01
     """The share of the entries that a step moves, in l1. The paper: the best of 10 %, 5 % and 1 %."""
+    from_input: bool = False
+    """Whether the first start is the input and not a random one; in l0 it always is."""
 
     def __post_init__(self) -> None:
         surrogate_by_name(self.surrogate)
@@ -109,7 +111,7 @@ class PGD:
         def move(at: Stand) -> Tensor:
             return ball.back(at.delta + step * ball.ahead(at.delta, at.gradient, at.room, self.sparsity), at.room)
 
-        if ball.from_input and restart == 0:
+        if (self.from_input or ball.from_input) and restart == 0:
             start = torch.zeros_like(rows.inputs)
         else:
             start = ball.begin(random_rows(task.problem, rows.samples, rows.restarts), room)

@@ -21,7 +21,6 @@ from pdpgd.evaluation.run import Run, Watcher, assembled, carry_out, jobs_of
 from pdpgd.evaluation.spec import Spec
 from pdpgd.evaluation.store import DiskStore, MemoryStore, Store
 from pdpgd.evaluation.subject import LiveModel, Subject, identity_of, samples_of, subject_of
-from pdpgd.subjects import Samples
 from pdpgd.subjects.normalise import NormalisationChoice
 
 NORMS = ("linf", "l2", "l1", "l0")
@@ -67,24 +66,28 @@ def evaluate(
     `threads` (of each chunk) and `device` are part of what the bits depend on: where they are not given, a run that
     goes on keeps those it was begun with.
     """
-    run = asked(
-        subject_of(model, weights=weights, normalisation=normalisation, trust_pickle=trust_pickle),
-        samples_of(data, limit=limit, root=data_dir),
-        contestant_of(attack, budget, settings or {}),
-        MemoryStore() if out is None else DiskStore(Path(out).expanduser()),
-        norms=norms,
+    subject = subject_of(model, weights=weights, normalisation=normalisation, trust_pickle=trust_pickle)
+    samples = samples_of(data, limit=limit, root=data_dir)
+    contestant = contestant_of(attack, budget, settings or {})
+    store: Store = MemoryStore() if out is None else DiskStore(Path(out).expanduser())
+    check_engine(engine, workers, address)
+    there = store.spec()
+    spec = spec_of(
+        subject.identity(),
+        identity_of(samples),
+        contestant,
+        norms=[norms] if isinstance(norms, str) else norms,
         checks=checks,
         seed=seed,
         chunk_size=chunk_size,
         batch_size=batch_size,
-        threads=threads,
-        device=device,
-        engine=engine,
-        workers=workers,
-        address=address,
-        watcher=watcher or Watcher(),
+        threads=_threads(engine, workers, there) if threads is None else threads,
+        device=device or (there.device if there else device_of(subject)),
     )
-    store, spec = run.store, run.spec
+    if engine == "local":
+        check_device(spec.device)
+        _check_travel(subject, contestant, workers or 1)
+    run = Run(spec, subject, contestant, samples, store, watcher or Watcher())
     with store.alone() if isinstance(store, DiskStore) else nullcontext():
         run.open()
         if run.pending():
@@ -105,47 +108,22 @@ def evaluate(
         return run.evaluation()
 
 
-def asked(
-    subject: Subject,
-    samples: Samples,
-    contestant: Contestant,
-    store: Store,
-    *,
-    norms: Sequence[str],
-    checks: bool,
-    seed: int,
-    chunk_size: int,
-    batch_size: int,
-    threads: int | None,
-    device: str | None,
-    engine: str,
-    workers: int | None,
-    address: str | None,
-    watcher: Watcher,
-) -> Run:
-    """The run that would answer, or a refusal; nothing is done yet."""
-    check_engine(engine, workers, address)
-    there = store.spec()
+def spec_of(
+    model: Mapping[str, Any], data: Mapping[str, Any], contestant: Contestant, *, norms: Sequence[str], **how: Any
+) -> Spec:
+    """What is asked of a run on these, by their identities; refuses what the attack cannot do."""
     spec = Spec(
-        model=subject.identity(),
-        data=identity_of(samples),
-        norms=tuple([norms] if isinstance(norms, str) else norms),
+        model=model,
+        data=data,
+        norms=tuple(norms),
         attack=contestant.name,
         budget=contestant.budget,
-        seed=seed,
-        chunk_size=chunk_size,
-        batch_size=batch_size,
-        threads=_threads(engine, workers, there) if threads is None else threads,
-        device=device or (there.device if there else device_of(subject)),
-        made_with=provenance.made_with(contestant.library),
         settings=contestant.settings,
-        checks=checks,
+        made_with=provenance.made_with(contestant.library),
+        **how,
     )
-    contestant.check(spec.norms, batch_size)
-    if engine == "local":
-        check_device(spec.device)
-        _check_travel(subject, contestant, workers or 1)
-    return Run(spec, subject, contestant, samples, store, watcher)
+    contestant.check(spec.norms, spec.batch_size)
+    return spec
 
 
 def load_evaluation(folder: str | Path) -> Evaluation:

@@ -175,34 +175,21 @@ class DiskStore:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep a second run out of the directory; a process that dies lets go."""
-        try:
-            import fcntl
-        except ImportError:  # Windows has none: there, two runs at once are the user's to avoid
-            yield
-            return
-        try:
-            if not (self.folder / "spec.json").exists():
-                self._refuse_strangers()  # before a lock is left among their things
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / ".lock").open("w")
-        except OSError as error:
-            raise StorageError(
-                f"{self.folder}: expected a directory to write the results to, got an error: "
-                f"{error.strerror or error}; take another one (--out)"
-            ) from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise StorageError(f"{self.folder}: another run is at work in this directory; wait for it") from error
+        """Keep a second run out of the directory."""
+        if not (self.folder / "spec.json").exists():
+            self._refuse_strangers()  # before a lock is left among their things
+        with locked(self.folder):
             yield
 
     def _refuse_strangers(self) -> None:
         """A directory that holds other things is not a run's."""
-        if not self.folder.exists():
+        try:
+            there = list(self.folder.iterdir())
+        except FileNotFoundError:
             return
-        strangers = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith("."))
+        except OSError as error:
+            raise _no_place(self.folder, error) from error
+        strangers = sorted(path.name for path in there if not path.name.startswith("."))
         if strangers:
             raise InvalidInputError(
                 f"{self.folder}: expected a new directory or that of a run, got one with {', '.join(strangers[:3])} "
@@ -260,6 +247,34 @@ class DiskStore:
         # What is no chunk is a check: its records are not those of the run.
         place = folder if name.startswith("chunk-") else "checks"
         return self.folder / place / f"{name}{SUFFIXES[folder]}"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep others out of the directory, which is made if need be; a process that dies lets go."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has none: there, two runs at once are the user's to avoid
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise _no_place(folder, error) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StorageError(f"{folder}: another run is at work in this directory; wait for it") from error
+        yield
+
+
+def _no_place(folder: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"{folder}: expected a directory to write the results to, got an error: "
+        f"{error.strerror or error}; take another one (--out)"
+    )
 
 
 MISSING = "missing"

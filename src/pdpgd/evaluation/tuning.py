@@ -26,8 +26,6 @@ def tuned(
     An attack within given radii has its own choice at each of them.
     """
     choices = catalogue.entry_of(name).combinations(norm)
-    if not choices:
-        return settings
     folder = None if place is None else place.with_name(f"{place.name}-tuning")
     trials = [
         run(
@@ -38,6 +36,15 @@ def tuned(
         )
         for number, choice in enumerate(choices)
     ]
+    return selected(norm, settings, choices, trials)
+
+
+def selected(
+    norm: str, settings: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], trials: Sequence[Evaluation]
+) -> dict[str, Any]:
+    """The settings with the choice whose trial came out best."""
+    if not choices:
+        return dict(settings)
     if "radii" in settings:
         best = [_strongest(trials, norm, radius) for radius in settings["radii"]]
         return {**settings, "per_radius": [choices[number] for number in best]}

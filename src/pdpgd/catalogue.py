@@ -108,14 +108,14 @@ def prepared(
         ) from error
 
 
-def paper_settings(name: str, dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
-    """The paper's settings of an attack, for one start; what was selected from a grid is not in them."""
+def paper_settings(name: str, dataset: str, norm: str, model_kind: str, *, restarts: int = 1) -> dict[str, Any]:
+    """The paper's settings of an attack for so many starts; what was selected from a grid is not in them."""
     entry = entry_of(name, norm)
     if not entry.in_paper:
         raise InvalidInputError(f"attack {name}: expected one that the paper has settings for; give a budget instead")
     if entry.rival is not None and entry.rival.paper is not None:
         return entry.rival.paper(dataset, norm)
-    config = paper_config(dataset, "l2" if name == "pdgd" else norm, model_kind)
+    config = paper_config(dataset, "l2" if name == "pdgd" else norm, model_kind, restarts=restarts)
     return {name: value for name, value in vars(config).items() if name != "max_batch"}
 
 

@@ -144,7 +144,8 @@ class _Entry:
         if self.as_in_paper:
             assert self.case is not None
             dataset, kind = self.case
-            settings = catalogue.paper_settings(self.contender.name, dataset, self.norm, kind)
+            restarts = self.contender.restarts or 1
+            settings = catalogue.paper_settings(self.contender.name, dataset, self.norm, kind, restarts=restarts)
         if catalogue.entry_of(self.contender.name).is_ball and self.radii is not None:
             settings["radii"] = list(self.radii)
         return settings

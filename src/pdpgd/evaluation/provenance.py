@@ -31,6 +31,11 @@ def start(**facts: Any) -> dict[str, Any]:
     }
 
 
+def processor() -> str:
+    """As far as the system tells."""
+    return platform.processor() or platform.machine()
+
+
 def git_revision() -> str | None:
     """Of the current directory, where the user's model and scripts are likely to be; "+" if files were changed."""
     try:

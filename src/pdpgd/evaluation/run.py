@@ -78,6 +78,11 @@ class Run:
         self._done = {name for name in self._jobs if self.store.has(name)}
         self._tell()
 
+    def open_if_there(self) -> None:
+        """The same, of a run that may never have been begun, and is not begun by this."""
+        if self.store.spec() is not None:
+            self.open()
+
     def pending(self) -> list[str]:
         return [name for name in self._jobs if name not in self._done]
 

@@ -1,0 +1,214 @@
+"""pdpgd experiment: data sets x models x norms x attacks x restarts from one file, to tables and figures."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pdpgd.errors import InvalidInputError, UnknownNameError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from pdpgd.experiments.plan import Ask
+    from pdpgd.experiments.results import Results
+    from pdpgd.experiments.runner import Experiment, Observer
+    from pdpgd.experiments.spec import ExperimentSpec
+
+EPILOG = """examples:
+  pdpgd experiment run paper-mnist-small
+  pdpgd experiment run mine.toml --out results/mine --workers 4
+  pdpgd experiment run paper-cifar10-small --model plain=nets:resnet --data-dir data
+  pdpgd experiment status paper-mnist-small
+  pdpgd experiment clean mine.toml
+
+SPEC is a TOML file, or one that comes with the package: {shipped}.
+An experiment that was stopped, by whatever, goes on when the same command is given again; one whose spec was changed
+does what is new. An attack that fails is a row that says why.
+
+exit codes:
+  0    done; rows may say why an attack failed
+  2    the call or the spec is wrong, or a model or data cannot be used
+  4    not finished, or no attack came to an end: what was done is kept, start the same command again
+  130  stopped by Ctrl-C: the same"""
+ALL_FAILED = 4
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("experiment", help="the paper's tables and figures, or your own, from one file")
+    steps = parser.add_subparsers(title="commands", required=True)
+    for name, about, function in (
+        ("run", "do what is not done yet; write tables and figures", run),
+        ("status", "what is done, and what is not", status),
+        ("clean", "take away the runs that the spec no longer asks for", clean),
+    ):
+        step = steps.add_parser(
+            name, help=about, epilog=_epilog(), formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        step.add_argument("spec", metavar="SPEC", help="a TOML file, or the name of a shipped one")
+        step.add_argument("--out", help="directory of the results (default: results/NAME)")
+        step.add_argument(
+            "--model",
+            action="append",
+            default=[],
+            metavar="NAME=SOURCE",
+            help="another model in the place of one of the spec's; repeatable",
+        )
+        step.add_argument("--limit", type=int, help="samples of each data set, instead of the spec's number")
+        step.add_argument("--data-dir", help="where the data lies (default: looked for, then downloaded)")
+        step.add_argument("--device", help="(default: cuda if there is one, else cpu)")
+        if name == "run":
+            done = step.add_argument_group("who does it")
+            done.add_argument("--engine", default="local", help="local or ray (%(default)s)")
+            done.add_argument(
+                "--workers", type=int, help="chunks done at once (default: the cores / the spec's threads)"
+            )
+            done.add_argument("--address", help="of a Ray cluster that exists (default: one on this machine)")
+        if name == "clean":
+            step.add_argument("--all", action="store_true", help="every run of the experiment; its tables stay")
+        step.set_defaults(run=function)
+
+
+def run(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from pdpgd.cli.run_bar import RunBar
+    from pdpgd.evaluation.allocator import keep_freed_memory
+    from pdpgd.report.figures import write_figures
+    from pdpgd.report.tables import write_tables
+
+    keep_freed_memory()
+    stderr = Console(stderr=True, highlight=False)
+    begin = time.monotonic()
+    with RunBar(stderr) as observer:
+        experiment = _experiment(options, observer)
+        results = experiment.run(engine=options.engine, workers=options.workers, address=options.address)
+    write_tables(results, experiment.folder / "tables")
+    write_figures(results, experiment.folder)
+    _show(Console(highlight=False), experiment, results, time.monotonic() - begin)
+    return ALL_FAILED if all(cell.failure for cell in results.cells) else 0
+
+
+def status(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    experiment = _experiment(options, None)
+    console = Console(highlight=False)
+    states = experiment.status()
+    console.print(_status_table(states))
+    counts = Counter(state for _, state in states)
+    console.print(
+        f"{experiment.spec.title}: {', '.join(f'{count} {state}' for state, count in counts.items())}. "
+        f"Directory: {experiment.folder}",
+        markup=False,
+        soft_wrap=True,
+    )
+    return 0
+
+
+def clean(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from pdpgd.experiments.runner import JOBS, is_job
+    from pdpgd.experiments.runner import clean as take_away
+
+    experiment = _experiment(options, None)
+    place = experiment.folder / JOBS
+    every = sorted(path for path in place.iterdir() if is_job(path)) if place.is_dir() else []
+    jobs = every if options.all else experiment.stale()
+    freed = take_away(experiment.folder, jobs) if jobs else 0
+    Console(highlight=False).print(
+        f"{len(jobs)} of {len(every)} runs taken away, {freed / 1e6:.1f} MB: {experiment.folder}", soft_wrap=True
+    )
+    return 0
+
+
+def _epilog() -> str:
+    from pathlib import Path
+
+    # Not `spec.shipped`, whose import is heavy: --help is instant.
+    place = Path(__file__).parents[1] / "experiments" / "specs"
+    names = sorted(path.stem for path in place.glob("*.toml"))
+    return EPILOG.format(shipped=", ".join(names))
+
+
+def _experiment(options: argparse.Namespace, observer: Observer | None) -> Experiment:
+    from pathlib import Path
+
+    from pdpgd.experiments.runner import Experiment
+    from pdpgd.experiments.spec import load_spec
+
+    spec = _altered(load_spec(options.spec), options)
+    folder = options.out or f"results/{Path(options.spec).stem.removeprefix('paper-')}"
+    return Experiment(spec, folder, device=options.device, data_dir=options.data_dir, observer=observer)
+
+
+def _altered(spec: ExperimentSpec, options: argparse.Namespace) -> ExperimentSpec:
+    """With the models and the number of samples that the command gives."""
+    others: dict[str, str] = {}
+    known = sorted({model.name for dataset in spec.datasets for model in dataset.models})
+    for text in options.model:
+        name, equals, source = text.partition("=")
+        if not equals or not source:
+            raise InvalidInputError(f"model: expected NAME=SOURCE such as plain=nets:resnet, got {text!r}")
+        if name not in known:
+            raise UnknownNameError("model of the experiment", name, known)
+        others[name] = source
+    if options.limit is not None and options.limit < 1:
+        raise InvalidInputError(f"limit: expected an integer >= 1, got {options.limit}")
+    datasets = tuple(
+        replace(
+            dataset,
+            limit=options.limit or dataset.limit,
+            models=tuple(
+                replace(model, source=others[model.name], weights=None, mean=None, std=None)
+                if model.name in others
+                else model
+                for model in dataset.models
+            ),
+        )
+        for dataset in spec.datasets
+    )
+    return replace(spec, datasets=datasets)
+
+
+def _status_table(states: list[tuple[Ask, str]]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in ("data set", "model", "norm", "for"):
+        table.add_column(heading)
+    kinds = list(dict.fromkeys(state for _, state in states))
+    for kind in kinds:
+        table.add_column(kind, justify="right", max_width=40)
+    rows: dict[tuple[str, ...], Counter[str]] = {}
+    for ask, state in states:
+        rows.setdefault((ask.dataset.name, ask.model.name, ask.norm, ask.role), Counter())[state] += 1
+    for place, counts in rows.items():
+        table.add_row(*place, *(str(counts[kind] or "") for kind in kinds))
+    return table
+
+
+def _show(console: Console, experiment: Experiment, results: Results, seconds: float) -> None:
+    for cell in results.cells:
+        if cell.failure and cell.role == "table":
+            console.print(
+                f"{cell.dataset} {cell.model} {cell.norm} {cell.label} failed: {cell.failure}",
+                style="bold",
+                markup=False,
+                soft_wrap=True,
+            )
+    done = {cell.id for cell in results.cells if cell.id and not cell.failure}
+    work = {cell.id: cell.seconds for cell in results.cells}
+    console.print(
+        f"{results.title}: {len(done)} runs, {sum(work.values()):,.0f} s of attacks, {seconds:,.0f} s now.\n"
+        f"Tables: {experiment.folder / 'tables' / 'tables.md'}\nFigures: {experiment.folder / 'figures'}\n"
+        f"A page to look at: pdpgd report {experiment.folder}",
+        markup=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,129 @@
+"""From what came of the runs to the results of the experiment."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pdpgd.evaluation import metrics
+from pdpgd.evaluation.comparison import Row
+from pdpgd.evaluation.contender import Contender
+from pdpgd.evaluation.result import Evaluation
+from pdpgd.experiments.plan import Ask
+from pdpgd.experiments.results import Cell, DatasetInfo, IterationCost, ModelInfo, Results
+from pdpgd.experiments.spec import DatasetAsk, ExperimentSpec
+from pdpgd.files import replace_file
+
+Outcome = Evaluation | str
+"""What came of a run, or why nothing did."""
+
+
+def cell_of(ask: Ask, name: str, outcome: Outcome) -> Cell:
+    asked: dict[str, Any] = {
+        "id": name,
+        "role": ask.role,
+        "dataset": ask.dataset.name,
+        "model": ask.model.name,
+        "norm": ask.norm,
+        "attack": ask.attack,
+        "restarts": ask.restarts,
+        "gradients": ask.gradients,
+        "penalty": ask.penalty,
+        "settings": dict(ask.settings),
+        "budget": ask.budget,
+        "radii": ask.radii,
+    }
+    if isinstance(outcome, str):
+        return Cell(**asked, failure=outcome)
+    row = Row(Contender(ask.attack, ask.restarts), ask.norm, outcome, None)
+    distances = row.distances
+    right = distances > 0
+    mean = metrics.mean(distances)
+
+    def spent(what: str) -> float:
+        return float(sum(fact[what]["attacks"] for fact in outcome.facts)) / max(1, int(right.sum()))
+
+    return Cell(
+        **asked,
+        samples=len(right),
+        right=int(right.sum()),
+        fooled=int(np.isfinite(distances[right]).sum()),
+        broken=sum(len(fact["faults"]) for fact in outcome.facts),
+        robust_accuracy=tuple(metrics.robust_accuracy(distances, radius) for radius in ask.radii),
+        mean_distance=mean if row.searched and np.isfinite(mean) else None,
+        forwards=spent("forwards"),
+        backwards=spent("backwards"),
+        seconds=row.seconds(),
+    )
+
+
+def results_of(
+    spec: ExperimentSpec,
+    cells: Sequence[Cell],
+    outcomes: Mapping[str, Outcome],
+    *,
+    samples: Mapping[str, int],
+    costs: Sequence[IterationCost],
+    facts: Mapping[str, str],
+) -> Results:
+    """`samples`: how many each data set has; `facts`: what else a reader needs beside the versions."""
+    versions: dict[str, str] = {"python": platform.python_version()}
+    for outcome in outcomes.values():
+        if isinstance(outcome, Evaluation):
+            versions |= outcome.spec.made_with
+    return Results(
+        title=spec.title,
+        about=spec.about,
+        norms=spec.norms,
+        datasets=tuple(_info(dataset, cells, outcomes, samples[dataset.name]) for dataset in spec.datasets),
+        cells=tuple(cells),
+        iteration_costs=tuple(costs),
+        examples=spec.examples,
+        made_with={**versions, **facts},
+    )
+
+
+def _info(dataset: DatasetAsk, cells: Iterable[Cell], outcomes: Mapping[str, Outcome], samples: int) -> DatasetInfo:
+    accuracy: dict[str, float] = {}
+    for cell in cells:
+        outcome = outcomes.get(cell.id)
+        if cell.dataset == dataset.name and isinstance(outcome, Evaluation):
+            accuracy[cell.model] = outcome.clean_accuracy
+    models = {
+        model.name: ModelInfo(source=model.source, like=model.like, clean_accuracy=accuracy.get(model.name))
+        for model in dataset.models
+    }
+    return DatasetInfo(name=dataset.name, source=dataset.source, like=dataset.like, samples=samples, models=models)
+
+
+class Kept:
+    """Iteration costs that were counted before, in a file; those counted with other versions are forgotten."""
+
+    def __init__(self, path: Path, circumstances: Mapping[str, str]) -> None:
+        self._path, self._circumstances = path, dict(circumstances)
+        self._costs: dict[tuple[str, str], IterationCost] = {}
+        try:
+            entries = json.loads(path.read_bytes())
+            if entries["circumstances"] == self._circumstances:
+                for each in entries["costs"]:
+                    cost = IterationCost(**each)
+                    self._costs[cost.attack, cost.norm] = cost
+        except (OSError, ValueError, KeyError, TypeError):
+            self._costs = {}  # counted anew
+
+    def __contains__(self, pair: object) -> bool:
+        return pair in self._costs
+
+    def __getitem__(self, pair: tuple[str, str]) -> IterationCost:
+        return self._costs[pair]
+
+    def add(self, cost: IterationCost) -> None:
+        self._costs[cost.attack, cost.norm] = cost
+        entries = {"circumstances": self._circumstances, "costs": [asdict(each) for each in self._costs.values()]}
+        replace_file(self._path, f"{json.dumps(entries, indent=1)}\n".encode())

@@ -1,0 +1,365 @@
+"""An experiment from its spec to its results: each cell a run of `evaluate`, all of them by one engine.
+
+DIR/spec.toml       what was asked, as the file said it
+DIR/jobs/ID         the run of a cell; its name is a checksum of all that its bits depend on, so a spec that grows, or
+                    two figures that need the same run, find what is there
+DIR/results.json    the numbers
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pdpgd import catalogue
+from pdpgd.errors import AttackError, InvalidInputError, MissingExtraError, PdpgdError, UnfinishedError
+from pdpgd.evaluation import provenance
+from pdpgd.evaluation.contestants import Contestant
+from pdpgd.evaluation.engines import check_engine, engine_of
+from pdpgd.evaluation.run import Run, Watcher, carry_out
+from pdpgd.evaluation.runner import check_device, spec_of
+from pdpgd.evaluation.store import DiskStore, locked
+from pdpgd.evaluation.subject import Subject, identity_of, samples_of, subject_of
+from pdpgd.evaluation.tuning import selected
+from pdpgd.experiments.gathering import Kept, Outcome, cell_of, results_of
+from pdpgd.experiments.iteration_cost import countable, measured
+from pdpgd.experiments.plan import Ask, asks
+from pdpgd.experiments.results import FILE, IterationCost, Results
+from pdpgd.experiments.spec import DatasetAsk, ExperimentSpec, ModelAsk
+from pdpgd.files import replace_file
+from pdpgd.subjects import Samples
+from pdpgd.subjects.normalise import parse_normalisation
+from pdpgd.subjects.samples import Part
+
+ID_LENGTH = 16
+JOBS, SPEC, COSTS = "jobs", "spec.toml", "jobs/iteration_costs.json"
+# Samples with which the passes of an iteration are counted.
+COUNTED_ON = 4
+
+
+class Observer:
+    """Told how far an experiment has come; does nothing with it."""
+
+    def begun(self, stage: str, runs: int, done: int) -> None:
+        """A stage has so many runs, and so many of them are done already."""
+
+    def ended(self, what: str) -> None:
+        """One more run has no job left."""
+
+    def noted(self, message: str) -> None:
+        """Something the user should know."""
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """The models and samples of a data set, read once."""
+
+    samples: Samples
+    identity: Mapping[str, Any]
+    apart: Samples | None
+    """Those behind them, that settings are selected on."""
+    apart_identity: Mapping[str, Any]
+    models: Mapping[str, tuple[Subject, Mapping[str, Any]]]
+    """By name: the model and its identity."""
+
+
+class Experiment:
+    """A spec, a directory, and the models and data that the spec names."""
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        data_dir: str | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.spec, self.folder = spec, Path(folder).expanduser()
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        check_device(self.device)
+        self.observer = observer or Observer()
+        self._subjects = {dataset.name: self._read(dataset, data_dir) for dataset in spec.datasets}
+        self._asks = asks(spec)
+        for ask in self._asks:
+            self._check(ask)
+
+    def run(self, *, engine: str = "local", workers: int | None = None, address: str | None = None) -> Results:
+        """Do what is not done yet, and sum up."""
+        check_engine(engine, workers, address)
+        if engine == "local" and workers is None:
+            workers = max(1, (os.cpu_count() or 1) // self.spec.threads)
+        self._refuse_strangers()
+        with locked(self.folder):
+            replace_file(self.folder / SPEC, self.spec.text.encode())
+            how = {"engine": engine, "workers": workers, "address": address}
+            chosen = self._tuned(how)
+            final = [self._settled(ask, chosen) for ask in self._asks]
+            runs = self._runs(final, apart=False)
+            self._carry_out("attacks", runs, how)
+            results = self._results(final, runs)
+            replace_file(self.folder / FILE, results.to_json().encode())
+        return results
+
+    def status(self) -> list[tuple[Ask, str]]:
+        """Every cell with "done", "begun", "to do", why it cannot be, or that its settings wait to be selected."""
+        found: list[tuple[Ask, str]] = []
+        chosen = self._tuned(None)
+        for ask in self._asks:
+            if ask.tuned and _tuning_key(ask) not in chosen:
+                found.append((ask, "settings to select"))
+                continue
+            final = self._settled(ask, chosen)
+            try:
+                run = self._run(final, apart=False)
+            except MissingExtraError as error:
+                found.append((ask, str(error)))
+                continue
+            found.append((ask, self._state(run)))
+        return found
+
+    def stale(self) -> list[Path]:
+        """Runs in the directory that the spec does not ask for."""
+        place = self.folder / JOBS
+        if not place.is_dir():
+            return []
+        chosen = self._tuned(None)
+        wanted: set[str] = set()
+        for ask in self._asks:
+            for trial in self._trials(ask) if ask.tuned else []:
+                wanted.add(self._run(trial, apart=True).name)
+            if not ask.tuned or _tuning_key(ask) in chosen:
+                wanted |= set(self._runs([self._settled(ask, chosen)], apart=False))
+        return sorted(path for path in place.iterdir() if is_job(path) and path.name not in wanted)
+
+    def _read(self, dataset: DatasetAsk, data_dir: str | None) -> Subjects:
+        whole = samples_of(dataset.source, limit=None, root=data_dir)
+        count = len(whole) if dataset.limit is None else min(dataset.limit, len(whole))
+        samples, apart = whole.first(count), None
+        if self.spec.tune:
+            if len(whole) <= count:
+                raise InvalidInputError(
+                    f"tune: expected samples of {dataset.source} behind the first {count}, to select settings on, got "
+                    f"{len(whole)} in all"
+                )
+            apart = Part(whole, count, min(len(whole), count + self.spec.tune))
+        models = {model.name: _loaded(model) for model in dataset.models}
+        return Subjects(samples, identity_of(samples), apart, {} if apart is None else identity_of(apart), models)
+
+    def _check(self, ask: Ask) -> None:
+        """Refuse, before anything runs, what an attack cannot do; if its library is missing, its row will say so."""
+        try:
+            self._run(ask, apart=False)
+        except MissingExtraError:
+            pass
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{ask.title}: {error}") from error
+
+    def _run(self, ask: Ask, *, apart: bool) -> Run:
+        subjects = self._subjects[ask.dataset.name]
+        subject, identity = subjects.models[ask.model.name]
+        contestant = Contestant(ask.attack, ask.budget, settings=ask.with_restarts)
+        spec = spec_of(
+            identity,
+            subjects.apart_identity if apart else subjects.identity,
+            contestant,
+            norms=(ask.norm,),
+            seed=self.spec.seed,
+            chunk_size=self.spec.chunk_size,
+            batch_size=self.spec.batch_size,
+            threads=self.spec.threads,
+            device=self.device,
+            checks=False,
+        )
+        name = spec.digest()[:ID_LENGTH]
+        samples = subjects.samples
+        if apart:
+            assert subjects.apart is not None
+            samples = subjects.apart
+        return Run(spec, subject, contestant, samples, DiskStore(self.folder / JOBS / name), _Notes(self), name)
+
+    def _runs(self, wanted: Iterable[Ask], *, apart: bool) -> dict[str, tuple[Run, Ask]]:
+        """By id, each once; those whose library is missing are left out."""
+        runs: dict[str, tuple[Run, Ask]] = {}
+        for ask in wanted:
+            try:
+                run = self._run(ask, apart=apart)
+            except MissingExtraError:
+                continue
+            runs.setdefault(run.name, (run, ask))
+        return runs
+
+    def _carry_out(self, stage: str, runs: Mapping[str, tuple[Run, Ask]], how: Mapping[str, Any]) -> None:
+        pending = []
+        for run, _ in runs.values():
+            run.open()
+            if run.pending():
+                pending.append(run)
+        self.observer.begun(stage, len(runs), len(runs) - len(pending))
+        if not pending:
+            return
+        for run in pending:
+            run.store.begin(provenance.start(**how))
+        subjects = {run.model: run.subject for run in pending}
+        workforce = engine_of(
+            how["engine"],
+            subjects,
+            device=self.device,
+            threads=self.spec.threads,
+            workers=how["workers"],
+            address=how["address"],
+            progress=None,
+        )
+        try:
+            with workforce as working:
+                carry_out(pending, working, done=lambda run: self.observer.ended(runs[run.name][1].title))
+        except KeyboardInterrupt:
+            done = sum(not run.pending() for run, _ in runs.values())
+            raise KeyboardInterrupt(
+                f"stopped; {done} of {len(runs)} runs are kept in {self.folder}: start the same command again to go on"
+            ) from None
+
+    def _trials(self, ask: Ask) -> list[Ask]:
+        return [replace(ask, settings={**ask.settings, **choice}, restarts=None) for choice in ask.choices()]
+
+    def _tuned(self, how: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+        """The settings that were selected, by what they are for; without `how`, of those whose trials are all done."""
+        to_tune: dict[str, Ask] = {}
+        for ask in self._asks:
+            if ask.tuned:
+                to_tune.setdefault(_tuning_key(ask), ask)
+        trials = {key: self._trials(ask) for key, ask in to_tune.items()}
+        if how is not None and trials:
+            everyone = [trial for each in trials.values() for trial in each]
+            self._carry_out("selecting settings", self._runs(everyone, apart=True), how)
+        chosen = {}
+        for key, ask in to_tune.items():
+            try:
+                runs = [self._run(trial, apart=True) for trial in trials[key]]
+                for run in runs:
+                    run.open_if_there()
+                if all(not run.pending() for run in runs):
+                    outcomes = [run.evaluation() for run in runs]
+                    chosen[key] = selected(ask.norm, ask.settings, ask.choices(), outcomes)
+            except (MissingExtraError, AttackError, UnfinishedError):
+                continue  # the cell itself says so
+        return chosen
+
+    def _settled(self, ask: Ask, chosen: Mapping[str, Mapping[str, Any]]) -> Ask:
+        return replace(ask, settings=chosen.get(_tuning_key(ask), ask.settings)) if ask.tuned else ask
+
+    def _state(self, run: Run) -> str:
+        if not (self.folder / JOBS / run.name).is_dir():
+            return "to do"
+        run.open_if_there()
+        return "begun" if run.pending() else "done"
+
+    def _results(self, final: Sequence[Ask], runs: Mapping[str, tuple[Run, Ask]]) -> Results:
+        outcomes: dict[str, Outcome] = {}
+        for name, (run, _) in runs.items():
+            try:
+                outcomes[name] = run.evaluation()
+            except PdpgdError as error:
+                outcomes[name] = str(error)
+        cells = []
+        for ask in final:
+            try:
+                name = self._run(ask, apart=False).name
+            except MissingExtraError as error:
+                cells.append(cell_of(ask, "", str(error)))
+                continue
+            cells.append(cell_of(ask, name, outcomes[name]))
+        samples = {name: len(subjects.samples) for name, subjects in self._subjects.items()}
+        facts = {
+            "device": self.device,
+            "processor": provenance.processor(),
+            "threads of a run": str(self.spec.threads),
+            "seed": str(self.spec.seed),
+        }
+        return results_of(self.spec, cells, outcomes, samples=samples, costs=self._costs(), facts=facts)
+
+    def _costs(self) -> list[IterationCost]:
+        """Of an iteration of each attack, on the first model; counted once and kept."""
+        if not self.spec.iteration_cost:
+            return []
+        dataset = self.spec.datasets[0]
+        subjects = self._subjects[dataset.name]
+        subject, identity = subjects.models[dataset.models[0].name]
+        wanted = [
+            (attack.name, norm)
+            for attack in self.spec.attacks
+            for norm in self.spec.norms
+            if attack.name in countable() and catalogue.entry_of(attack.name).can_do(norm)
+        ]
+        kept = Kept(self.folder / COSTS, {"model": identity["sha256"], **provenance.made_with()})
+        first: dict[str, str] = {}
+        for name, norm in wanted:
+            first.setdefault(name, norm)
+        if missing := [pair for pair in first.items() if pair not in kept]:
+            self.observer.begun("counting passes", len(first), len(first) - len(missing))
+            model = subject.load(self.device)
+            inputs, labels = subjects.samples.batch(torch.arange(min(COUNTED_ON, len(subjects.samples))))
+            for name, norm in missing:
+                try:
+                    kept.add(measured(name, norm, model, inputs.to(self.device), labels.to(self.device)))
+                except PdpgdError as error:
+                    self.observer.noted(f"cost of an iteration of {name}: {error}")
+                self.observer.ended(name)
+        return [kept[pair] for pair in first.items() if pair in kept]
+
+    def _refuse_strangers(self) -> None:
+        """A directory that holds other things is not an experiment's."""
+        if self.folder.is_dir() and not (self.folder / SPEC).exists():
+            strangers = sorted(path.name for path in self.folder.iterdir() if not path.name.startswith("."))
+            if strangers:
+                raise InvalidInputError(
+                    f"{self.folder}: expected a new directory or that of an experiment, got one with "
+                    f"{', '.join(strangers[:3])} and no {SPEC}"
+                )
+
+
+class _Notes(Watcher):
+    """Passes on what the user should know."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+
+    def noted(self, message: str) -> None:
+        self._experiment.observer.noted(message)
+
+
+def is_job(path: Path) -> bool:
+    """Whether it is a run's directory as an experiment names them."""
+    name = path.name
+    return len(name) == ID_LENGTH and set(name) <= set("0123456789abcdef") and (path / "spec.json").exists()
+
+
+def clean(folder: str | Path, jobs: Iterable[Path]) -> int:
+    """Take these runs away; return how many bytes they had."""
+    place, freed = Path(folder).expanduser(), 0
+    with locked(place):
+        for job in jobs:
+            freed += sum(path.stat().st_size for path in job.rglob("*") if path.is_file())
+            shutil.rmtree(job)
+    return freed
+
+
+def _loaded(model: ModelAsk) -> tuple[Subject, Mapping[str, Any]]:
+    subject = subject_of(
+        model.source,
+        weights=model.weights,
+        normalisation=parse_normalisation(model.mean, model.std),
+        trust_pickle=model.trust_pickle,
+    )
+    return subject, subject.identity()
+
+
+def _tuning_key(ask: Ask) -> str:
+    """The same for the cells that share the selection: those with more restarts have the settings of one."""
+    return f"{ask.dataset.name}/{ask.model.name}/{ask.norm}/{ask.attack}"

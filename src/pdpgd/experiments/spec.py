@@ -1,0 +1,308 @@
+"""What an experiment is, from a TOML file: data sets x models x norms x attacks x restarts, and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pdpgd import catalogue
+from pdpgd.errors import InvalidInputError, UnknownNameError, expect_setting
+from pdpgd.evaluation.contender import Contender
+from pdpgd.evaluation.contest import PRESETS
+from pdpgd.experiments.toml import Table, read_toml
+from pdpgd.norms import norm_of
+from pdpgd.presets import MODEL_KINDS, PAPER_NORMS, PAPER_RADII, START_RADIUS
+
+SHIPPED = Path(__file__).parent / "specs"
+"""Where the files that come with the package are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelAsk:
+    """A model of a data set."""
+
+    name: str
+    source: str
+    like: str | None
+    """The paper's kind of model whose thresholds and settings it gets."""
+    weights: str | None = None
+    mean: str | None = None
+    std: str | None = None
+    trust_pickle: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetAsk:
+    name: str
+    source: str
+    like: str | None
+    limit: int | None
+    models: tuple[ModelAsk, ...]
+    radii: Mapping[str, Mapping[str, tuple[float, ...]]]
+    """By model and norm, where they are not the paper's."""
+
+    def radii_of(self, model: ModelAsk, norm: str) -> tuple[float, ...]:
+        """At which robust accuracy is reported."""
+        given = self.radii.get(model.name, {}).get(norm, ())
+        return given or PAPER_RADII.get((self.like or "", norm, model.like or ""), ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackAsk:
+    name: str
+    restarts: tuple[int | None, ...]
+    """Runs with each of these; None: as many as the attack has by itself."""
+    norms: tuple[str, ...] | None
+    """None: all of the experiment's that it can do."""
+    budget: int | None
+    settings: Mapping[str, Any]
+    """Over those of the preset or of the budget."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartsFigure:
+    """Mean distance against the number of restarts."""
+
+    attacks: tuple[str, ...]
+    restarts: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueriesFigure:
+    """Mean robust accuracy against gradient queries: PGD at the thresholds in turn, ours with some first penalties."""
+
+    gradients: tuple[int, ...]
+    penalties: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentSpec:
+    """All that is asked."""
+
+    title: str
+    about: str = ""
+    norms: tuple[str, ...]
+    datasets: tuple[DatasetAsk, ...]
+    attacks: tuple[AttackAsk, ...]
+    preset: str | None = None
+    budget: int | None = None
+    """Forward + backward passes of the attacks that the preset has no settings for."""
+    tune: int = 0
+    """On how many samples, behind the reported ones, settings are selected from the paper's grids; 0: on none."""
+    examples: str | None = None
+    """The attack, as NAME or NAME:RESTARTS, whose points are shown."""
+    restarts_figure: RestartsFigure | None = None
+    queries_figure: QueriesFigure | None = None
+    iteration_cost: bool = True
+    seed: int = 0
+    chunk_size: int = 100
+    batch_size: int = 100
+    threads: int = 1
+    text: str = field(default="", compare=False)
+    """The file it is from."""
+
+    def __post_init__(self) -> None:
+        for name in ("chunk_size", "batch_size", "threads"):
+            value = getattr(self, name)
+            expect_setting(self, name, "an integer of at least 1", type(value) is int and value >= 1)
+        for name in ("seed", "tune"):
+            value = getattr(self, name)
+            expect_setting(self, name, "an integer of at least 0", type(value) is int and value >= 0)
+
+    def attack(self, name: str) -> AttackAsk:
+        return next(attack for attack in self.attacks if attack.name == name)
+
+
+def shipped() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
+
+
+def load_spec(source: str | Path) -> ExperimentSpec:
+    """From a file, or by the name of one that comes with the package."""
+    path = Path(source).expanduser()
+    if not path.exists() and path.parent == Path():
+        inside = SHIPPED / f"{path.name.removesuffix('.toml')}.toml"
+        if not inside.exists():
+            raise UnknownNameError("experiment, and no file of that name", str(source), shipped())
+        path = inside
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"{path}: expected the spec of an experiment, got an error: {error}") from error
+    try:
+        return parse_spec(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from error
+
+
+def parse_spec(text: str) -> ExperimentSpec:
+    top = read_toml(text)
+    norms = tuple(top.strings("norms"))
+    run, figures = top.table("run"), top.table("figures")
+    spec = ExperimentSpec(
+        title=top.string("title"),
+        about=top.string("about", ""),
+        norms=norms,
+        datasets=tuple(_dataset(each) for each in top.tables_by_name("datasets")),
+        attacks=tuple(_attack(each) for each in top.tables("attacks")),
+        preset=top.optional("preset", str),
+        budget=top.optional("budget", int),
+        tune=top.integer("tune", 0),
+        examples=figures.optional("examples", str),
+        restarts_figure=_restarts_figure(figures.table("restarts")),
+        queries_figure=_queries_figure(figures.table("queries")),
+        iteration_cost=top.flag("iteration_cost", True),
+        seed=run.integer("seed", 0),
+        chunk_size=run.integer("chunk_size", 100),
+        batch_size=run.integer("batch_size", 100),
+        threads=run.integer("threads", 1),
+        text=text,
+    )
+    for part in (run, figures, top):
+        part.end()
+    _check(spec)
+    return spec
+
+
+def _dataset(table: Table) -> DatasetAsk:
+    source = table.string("source")
+    given = table.optional("models", dict) or {}
+    models = tuple(_model(f"{table.where}.models.{name}", name, entry) for name, entry in given.items())
+    radii = {each.name: _radii(each) for each in table.tables_by_name("radii")}
+    dataset = DatasetAsk(
+        name=table.name,
+        source=source,
+        like=table.optional("like", str),
+        limit=table.optional("limit", int),
+        models=models,
+        radii=radii,
+    )
+    table.end()
+    if dataset.like is not None and dataset.like not in START_RADIUS:
+        raise UnknownNameError(f"data set of the paper in {table.where}.like", dataset.like, START_RADIUS)
+    if dataset.limit is not None and dataset.limit < 1:
+        raise InvalidInputError(f"{table.where}.limit: expected an integer >= 1, got {dataset.limit}")
+    if not models:
+        raise InvalidInputError(f"{table.where}.models: expected at least one, got none")
+    for name in radii:
+        if name not in given:
+            raise UnknownNameError(f"model in {table.where}.radii", name, given)
+    return dataset
+
+
+def _model(where: str, name: str, entry: object) -> ModelAsk:
+    table = Table(where, {"source": entry} if isinstance(entry, str) else entry)
+    model = ModelAsk(
+        name=name,
+        source=table.string("source"),
+        like=table.optional("like", str) or (name if name in MODEL_KINDS else None),
+        weights=table.optional("weights", str),
+        mean=table.optional("mean", str),
+        std=table.optional("std", str),
+        trust_pickle=table.flag("trust_pickle", False),
+    )
+    table.end()
+    if model.like is not None and model.like not in MODEL_KINDS:
+        raise UnknownNameError(f"kind of model in {where}.like", model.like, MODEL_KINDS)
+    return model
+
+
+def _radii(table: Table) -> dict[str, tuple[float, ...]]:
+    found = {}
+    for norm in list(table.entries):
+        norm_of(norm)
+        values = tuple(sorted(float(value) for value in table.list_of(norm, (int, float)) or ()))
+        if not 0 < values[0] <= values[-1] < float("inf"):
+            raise InvalidInputError(f"{table.place(norm)}: expected numbers above 0, got {values}")
+        found[norm] = values
+    return found
+
+
+def _attack(table: Table) -> AttackAsk:
+    name = table.string("name")
+    restarts = table.list_of("restarts", int)
+    norms = table.list_of("norms", str)
+    attack = AttackAsk(
+        name=name,
+        restarts=(None,) if restarts is None else tuple(restarts),
+        norms=None if norms is None else tuple(norms),
+        budget=table.optional("budget", int),
+        settings=table.optional("settings", dict) or {},
+    )
+    table.end()
+    entry = catalogue.entry_of(name)
+    for norm in attack.norms or ():
+        if not entry.can_do(norm):
+            raise InvalidInputError(f"{table.where}.norms: expected {', '.join(entry.norms)} for {name}, got {norm!r}")
+    if any(count is not None and count < 1 for count in attack.restarts) or _repeats(attack.restarts):
+        raise InvalidInputError(f"{table.where}.restarts: expected different integers >= 1, got {restarts}")
+    return attack
+
+
+def _restarts_figure(table: Table) -> RestartsFigure | None:
+    if not table.entries:
+        return None
+    figure = RestartsFigure(
+        attacks=tuple(table.strings("attacks")), restarts=tuple(sorted(table.list_of("restarts", int) or (1, 10, 100)))
+    )
+    table.end()
+    return figure
+
+
+def _queries_figure(table: Table) -> QueriesFigure | None:
+    if not table.entries:
+        return None
+    gradients = tuple(sorted(table.list_of("gradients", int) or ()))
+    penalties = tuple(float(value) for value in table.list_of("penalties", (int, float)) or (0.1, 1.0, 10.0))
+    table.end()
+    if not gradients or gradients[0] < 5 or min(penalties) <= 0:
+        raise InvalidInputError(
+            f"{table.where}: expected gradients, 5 or more, and penalties above 0, got {gradients} and {penalties}"
+        )
+    return QueriesFigure(gradients=gradients, penalties=penalties)
+
+
+def _check(spec: ExperimentSpec) -> None:
+    """What no single table can be blamed for."""
+    for norm in spec.norms:
+        norm_of(norm)
+    names = [attack.name for attack in spec.attacks]
+    for what, values in (("norms", spec.norms), ("attacks", names)):
+        if not values or _repeats(values):
+            raise InvalidInputError(
+                f"{what}: expected at least one, and each one once, got {', '.join(values) or 'none'}"
+            )
+    if not spec.datasets:
+        raise InvalidInputError("datasets: expected at least one, got none")
+    if spec.preset is not None and spec.preset not in PRESETS:
+        raise UnknownNameError("preset", spec.preset, PRESETS)
+    for dataset in spec.datasets:
+        for model in dataset.models:
+            if spec.preset is not None and (dataset.like is None or model.like is None):
+                raise InvalidInputError(
+                    f"datasets.{dataset.name}: expected `like` of the data set and of model {model.name}, to know "
+                    "which of the paper's settings to take, got none"
+                )
+            for norm in spec.norms:
+                if not dataset.radii_of(model, norm):
+                    raise InvalidInputError(
+                        f"datasets.{dataset.name}.radii.{model.name}.{norm}: expected radii, for the paper has none, "
+                        "got none"
+                    )
+    figure = spec.restarts_figure
+    for name in () if figure is None else figure.attacks:
+        if name not in names:
+            raise UnknownNameError("attack of the experiment in figures.restarts.attacks", name, names)
+    if spec.queries_figure is not None and not set(spec.norms) <= set(PAPER_NORMS):
+        raise InvalidInputError(f"figures.queries: expected norms among {', '.join(PAPER_NORMS)}, got {spec.norms}")
+    if spec.examples is not None:
+        shown = Contender.parse(spec.examples)
+        if shown.name not in names or shown.restarts not in spec.attack(shown.name).restarts:
+            raise InvalidInputError(f"figures.examples: expected an attack of the experiment, got {spec.examples!r}")
+
+
+def _repeats(values: Iterable[Any]) -> bool:
+    listed = list(values)
+    return len(set(listed)) < len(listed)

@@ -1,0 +1,95 @@
+"""TOML whose entries are taken one by one, each of the kind that is expected; what is left over is not known."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from pdpgd.errors import InvalidInputError, UnknownNameError
+from pdpgd.extras import need
+
+_KINDS = {str: "a text", int: "an integer", bool: "true or false", list: "a list", dict: "a table"}
+
+
+def read_toml(text: str) -> Table:
+    try:
+        return Table("", _reader().loads(text))
+    except ValueError as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(f"expected TOML, got a file that does not read ({error})") from error
+
+
+def _reader() -> Any:
+    if sys.version_info >= (3, 11):
+        return importlib.import_module("tomllib")
+    return need("tomli", extra="cli", purpose="reading an experiment")
+
+
+class Table:
+    """A table of the file; entries are taken out one by one, and what is left over is not known."""
+
+    def __init__(self, where: str, entries: object) -> None:
+        if not isinstance(entries, dict):
+            raise InvalidInputError(f"{where}: expected a table, got {entries!r}")
+        self.where, self.entries = where, dict(entries)
+        self.known: list[str] = []
+
+    def optional(self, name: str, kind: type) -> Any:
+        self.known.append(name)
+        value = self.entries.pop(name, None)
+        if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            raise InvalidInputError(f"{self.place(name)}: expected {_KINDS[kind]}, got {value!r}")
+        return value
+
+    def string(self, name: str, default: str | None = None) -> str:
+        value = self.optional(name, str)
+        if value is None and default is None:
+            raise InvalidInputError(f"{self.place(name)}: expected a text, got nothing")
+        return default if value is None else value  # type: ignore[return-value]
+
+    def integer(self, name: str, default: int) -> int:
+        value = self.optional(name, int)
+        return default if value is None else value
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.optional(name, bool)
+        return default if value is None else value
+
+    def list_of(self, name: str, kind: type | tuple[type, ...]) -> list[Any] | None:
+        values = self.optional(name, list)
+        if values is not None and not (values and all(isinstance(value, kind) for value in values)):
+            what = "texts" if kind is str else "numbers"
+            raise InvalidInputError(f"{self.place(name)}: expected a list of {what}, got {values!r}")
+        found: list[Any] | None = values
+        return found
+
+    def strings(self, name: str) -> list[str]:
+        found = self.list_of(name, str)
+        if found is None:
+            raise InvalidInputError(f"{self.place(name)}: expected a list of texts, got nothing")
+        return found
+
+    def table(self, name: str) -> Table:
+        return Table(self.place(name), self.optional(name, dict) or {})
+
+    def tables(self, name: str) -> list[Table]:
+        found = self.optional(name, list) or []
+        return [Table(f"{self.place(name)}[{place}]", each) for place, each in enumerate(found)]
+
+    def tables_by_name(self, name: str) -> list[Table]:
+        found = self.optional(name, dict) or {}
+        return [Table(f"{self.place(name)}.{each}", table) for each, table in found.items()]
+
+    def place(self, name: str) -> str:
+        return f"{self.where}.{name}" if self.where else name
+
+    @property
+    def name(self) -> str:
+        """The last part of where it is."""
+        return self.where.rpartition(".")[2]
+
+    def end(self) -> None:
+        if self.entries:
+            raise UnknownNameError(f"entry of {self.where or 'the spec'}", next(iter(self.entries)), self.known)

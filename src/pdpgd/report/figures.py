@@ -1,0 +1,215 @@
+"""The paper's figures from the results of an experiment.
+
+Lines are SVG with text that stays text, the same bytes each time; images are PNG. No state of matplotlib's is touched.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pdpgd.experiments.results import Cell, DatasetInfo, Results, Role
+from pdpgd.extras import need
+from pdpgd.files import replace_file
+from pdpgd.report.examples_figure import draw_examples, shown_attack
+from pdpgd.report.names import attack_name, distance_label, file_stem, norm_name
+
+FOLDER = "figures"
+# Okabe & Ito's colours, which the colour-blind can tell apart; markers and dashes differ too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", "-.", ":")
+# Inches.
+PANEL = (2.5, 1.75)
+# Of a figure of images: dots an inch, the best first, and bytes.
+DOTS = (160, 130, 110, 90)
+LARGEST = 200_000
+STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "pdpgd",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
+    "font.size": 8,
+    "axes.titlesize": 9,
+}
+
+Point = tuple[float, float]
+
+
+Panels = dict[tuple[str, str], dict[str, list[Point]]]
+"""By norm and model: the lines by name, in the order of the spec."""
+
+
+def write_figures(results: Results, folder: str | Path) -> list[Path]:
+    """Into FOLDER/figures, those that there are results for; the runs are in FOLDER/jobs. Returns the files."""
+    folder = Path(folder).expanduser()
+    drawn: dict[str, bytes] = {}
+    for dataset in results.datasets:
+        for what, draw in (("restarts", draw_restarts), ("queries", draw_queries)):
+            figure = draw(results, dataset.name)
+            if figure is not None:
+                drawn[_fresh(f"{what}-{file_stem(dataset.name)}", "svg", drawn)] = _svg(figure)
+        label = shown_attack(results, dataset.name)
+        figure = None if label is None else draw_examples(results, folder, label, dataset.name)
+        if figure is not None:
+            drawn[_fresh(f"examples-{file_stem(dataset.name)}", "png", drawn)] = _png(figure)
+    if drawn:
+        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+    for name, content in drawn.items():
+        replace_file(folder / FOLDER / name, content)
+    return [folder / FOLDER / name for name in drawn]
+
+
+def draw_restarts(results: Results, dataset: str) -> Any:
+    """Mean distance against restarts, a row of panels for each norm and a column for each model; None if no cells."""
+
+    def point(cell: Cell) -> Point | None:
+        return None if cell.mean_distance is None else (float(cell.restarts or 1), cell.mean_distance)
+
+    panels = _panels(results, dataset, "restarts", lambda cell: attack_name(cell.attack), point)
+    return _drawn(results.dataset(dataset), panels, across="restarts", up=distance_label)
+
+
+def draw_queries(results: Results, dataset: str) -> Any:
+    """Mean robust accuracy over the radii against gradients a sample; None if there are no cells."""
+
+    def line(cell: Cell) -> str:
+        return attack_name(cell.attack) + ("" if cell.penalty is None else f", C = {cell.penalty:g}")
+
+    def point(cell: Cell) -> Point | None:
+        if cell.gradients is None or not cell.robust_accuracy:
+            return None
+        return float(cell.gradients), 100 * sum(cell.robust_accuracy) / len(cell.robust_accuracy)
+
+    panels = _panels(results, dataset, "queries", line, point)
+    return _drawn(
+        results.dataset(dataset),
+        panels,
+        across="gradients a sample",
+        up=lambda norm: f"{norm_name(norm)} mean robust accuracy (%)",
+    )
+
+
+def _panels(
+    results: Results, dataset: str, role: Role, line: Callable[[Cell], str], point: Callable[[Cell], Point | None]
+) -> Panels:
+    panels: Panels = {}
+    for cell in results.of(role, dataset=dataset):
+        place = None if cell.failure is not None else point(cell)
+        if place is not None:
+            panels.setdefault((cell.norm, cell.model), {}).setdefault(line(cell), []).append(place)
+    return panels
+
+
+def _drawn(dataset: DatasetInfo, panels: Panels, *, across: str, up: Callable[[str], str]) -> Any:
+    """A grid of panels and one legend above; the panels that have no lines say so."""
+    if not panels:
+        return None
+    norms = list(dict.fromkeys(norm for norm, _ in panels))
+    models = [model for model in dataset.models if any(model == other for _, other in panels)]
+    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    matplotlib = need("matplotlib", extra="report", purpose="a figure")
+    with matplotlib.rc_context(STYLE):
+        size = (PANEL[0] * max(len(models), 2), PANEL[1] * len(norms) + 0.6)
+        figure = need("matplotlib.figure", extra="report", purpose="a figure").Figure(
+            figsize=size, layout="constrained"
+        )
+        grid = figure.subplots(len(norms), len(models), squeeze=False)
+        for row, norm in enumerate(norms):
+            for column, model in enumerate(models):
+                axes = grid[row, column]
+                _draw_lines(axes, panels.get((norm, model), {}), names)
+                if row == 0:
+                    axes.set_title(_plain(model))
+                if row == len(norms) - 1:
+                    axes.set_xlabel(across)
+                if column == 0:
+                    axes.set_ylabel(up(norm))
+        handles = [_line_in(grid, name) for name in names]
+        figure.legend(
+            handles,
+            [_plain(name) for name in names],
+            loc="outside upper center",
+            ncols=min(4, len(names)),
+            frameon=False,
+        )
+    return figure
+
+
+def _draw_lines(axes: Any, lines: dict[str, list[Point]], names: Sequence[str]) -> None:
+    for name, points in lines.items():
+        number = names.index(name)
+        horizontal, vertical = zip(*sorted(points), strict=True)
+        axes.plot(
+            horizontal,
+            vertical,
+            label=name,
+            color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[number % len(MARKERS)],
+            linestyle=DASHES[number % len(DASHES)],
+            markersize=4,
+            linewidth=1.4,
+        )
+    ticks = sorted({across for points in lines.values() for across, _ in points})
+    if not ticks:
+        axes.text(0.5, 0.5, "no results", transform=axes.transAxes, ha="center", va="center", color="0.4")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        return
+    if ticks[0] > 0 and ticks[-1] >= 10 * ticks[0]:
+        axes.set_xscale("log")
+    axes.set_xticks(_thinned(ticks), [f"{tick:g}" for tick in _thinned(ticks)])
+    axes.set_xticks([], minor=True)
+    axes.grid(True, color="0.9", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _thinned(ticks: list[float], most: int = 6) -> list[float]:
+    """The first, the last, and some between them."""
+    every = math.ceil((len(ticks) - 1) / (most - 1)) if len(ticks) > most else 1
+    return ticks[::-1][::every][::-1]
+
+
+def _line_in(grid: Any, name: str) -> Any:
+    return next(line for axes in grid.flat for line in axes.get_lines() if line.get_label() == name)
+
+
+def _plain(text: str) -> str:
+    """A user's name, in which a dollar is no formula."""
+    return text.replace("$", r"\$")
+
+
+def _fresh(stem: str, ending: str, taken: dict[str, bytes]) -> str:
+    """A file name that no other data set has."""
+    names = (f"{stem}{f'-{number}' if number > 1 else ''}.{ending}" for number in range(1, len(taken) + 2))
+    return next(name for name in names if name.lower() not in {each.lower() for each in taken})
+
+
+def _svg(figure: Any) -> bytes:
+    # A quarter of matplotlib's SVG is indentation.
+    return re.sub(rb"\n +", b"\n", _saved(figure, format="svg", metadata={"Date": None}))
+
+
+def _png(figure: Any) -> bytes:
+    """In 256 colours, and with as many dots as fit into a small file; grey images lose nothing by it."""
+    image = need("PIL.Image", extra="report", purpose="a figure of images")
+    content = b""
+    for dots in DOTS:
+        drawn = image.open(io.BytesIO(_saved(figure, format="png", dpi=dots))).convert("RGB")
+        file = io.BytesIO()
+        drawn.quantize(256, dither=0).save(file, format="png", optimize=True)
+        content = file.getvalue()
+        if len(content) <= LARGEST:
+            break
+    return content
+
+
+def _saved(figure: Any, **options: Any) -> bytes:
+    file = io.BytesIO()
+    with need("matplotlib", extra="report", purpose="a figure").rc_context(STYLE):
+        figure.savefig(file, **options)
+    return file.getvalue()

@@ -1,0 +1,279 @@
+"""An experiment from its file to its tables: begun, stopped, grown, looked at and cleaned."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pdpgd.cli import main
+from pdpgd.experiments.results import Results, load_results
+from pdpgd.subjects.restricted_imagenet import LABELS
+
+SPEC = """
+title = "tiny"
+norms = ["linf", "l2"]
+budget = 30
+
+[run]
+chunk_size = 3
+
+[datasets.mnist]
+source = "mnist-1000"
+like = "mnist"
+limit = 6
+
+[datasets.mnist.models]
+plain = "mnist-plain"
+linf-at = "mnist-linf-at"
+
+[figures]
+examples = "pdpgd:1"
+
+[figures.restarts]
+attacks = ["pdpgd"]
+restarts = [1, 2]
+
+[figures.queries]
+gradients = [5]
+penalties = [1]
+
+[[attacks]]
+name = "pdpgd"
+restarts = [1]
+
+[[attacks]]
+name = "pgd"
+restarts = [1]
+"""
+GROWN = f'{SPEC}\n[[attacks]]\nname = "auto"\n'
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(SPEC)
+    return path
+
+
+def run(spec: Path, *more: str, step: str = "run") -> int:
+    out = () if "--out" in more else ("--out", str(spec.parent / "out"))
+    return main(["experiment", step, str(spec), *out, *more])
+
+
+def files(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """What the runs hold, and when it was written."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(folder.glob("jobs/*/*/*"))
+        if path.parent.name in ("records", "examples")
+    }
+
+
+def numbers(results: Results) -> list[tuple[object, ...]]:
+    return [(cell.id, cell.label, cell.robust_accuracy, cell.mean_distance) for cell in results.cells]
+
+
+def test_from_a_file_to_tables_and_figures(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(spec, "--workers", "1") == 0
+    out = spec.parent / "out"
+    results = load_results(out)
+    assert [(cell.role, cell.label) for cell in results.of("table", model="plain", norm="l2")] == [
+        ("table", "pdpgd:1"),
+        ("table", "pgd:1"),
+    ]
+    # One run serves the table and the figure.
+    table, figure = (
+        next(cell for cell in results.of(role, model="plain", norm="l2") if cell.label == "pdpgd:1")
+        for role in ("table", "restarts")
+    )
+    assert table.id == figure.id
+    assert table.fooled == table.right == 6
+    assert all(cell.failure is None for cell in results.cells)
+    assert table.backwards > 0
+    assert {cost.attack: (cost.forwards, cost.backwards) for cost in results.iteration_costs} == {
+        "pdpgd": (1, 1),
+        "pgd": (1, 1),
+    }
+    tables = {path.name for path in (out / "tables").iterdir()}
+    assert {"table-1.md", "table-1.tex", "table-1.csv"} <= tables
+    assert {path.name for path in (out / "figures").iterdir()} == {
+        "examples-mnist.png",
+        "queries-mnist.svg",
+        "restarts-mnist.svg",
+    }
+    said = capsys.readouterr().out
+    assert "tables.md" in said
+
+    # Once more: nothing is done again, and the same comes of it; by two processes too.
+    before = files(out)
+    assert run(spec) == 0
+    assert files(out) == before
+    assert run(spec, "--workers", "2", "--out", str(spec.parent / "other")) == 0
+    assert numbers(load_results(spec.parent / "other")) == numbers(results)
+
+
+def test_a_spec_that_grows_does_what_is_new_and_what_it_no_longer_asks_for_can_be_cleaned(
+    spec: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(spec)
+    out = spec.parent / "out"
+    before = files(out)
+    spec.write_text(GROWN)
+    run(spec, step="status")
+    assert re.search(r"24 done, 4 to do", capsys.readouterr().out)
+    run(spec)
+    grown = files(out)
+    assert {name: grown[name] for name in before} == before
+    assert len(grown) > len(before)
+    run(spec, step="clean")
+    assert files(out) == grown
+    spec.write_text(SPEC)
+    run(spec, step="clean")
+    assert files(out) == before
+    assert re.search(r"4 of \d+ runs taken away", capsys.readouterr().out)
+    run(spec, "--all", step="clean")
+    assert files(out) == {}
+    assert (out / "tables").is_dir()
+
+
+def test_killed_it_goes_on_and_loses_nothing(spec: Path) -> None:
+    """With the signal that cannot be caught."""
+    undisturbed = spec.parent / "undisturbed"
+    run(spec, "--out", str(undisturbed))
+    out = spec.parent / "out"
+    command = [sys.executable, "-m", "pdpgd", "experiment", "run", str(spec), "--out", str(out), "--workers", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    deadline = time.monotonic() + 60
+    while len(files(out)) < 4 and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    there = files(out)
+    assert len(there) > 0
+    assert run(spec) == 0
+    after = files(out)
+    assert {name: after[name] for name in there} == there
+    assert numbers(load_results(out)) == numbers(load_results(undisturbed))
+
+
+def test_settings_are_selected_on_samples_apart(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = SPEC.replace("budget = 30", 'preset = "paper"\ntune = 2\niteration_cost = false')
+    text = text[: text.index("[figures]")] + text[text.index("[[attacks]]") : text.rindex("[[attacks]]")]
+    text = text.replace("restarts = [1]", "restarts = [1, 2]\nsettings = { steps = 4, finetune_steps = 0 }")
+    text = text.replace('norms = ["linf", "l2"]', 'norms = ["l2"]')
+    spec.write_text(text)
+    run(spec, step="status")
+    assert "4 settings to select" in capsys.readouterr().out
+    run(spec)
+    results = load_results(spec.parent / "out")
+    for model in ("plain", "linf-at"):
+        one, two = results.of("table", model=model)
+        assert one.settings["primal_rate"] in (1.0, 0.1, 0.01)
+        assert one.settings == two.settings
+    names = [json.loads(path.read_text())["data"]["name"] for path in spec.parent.glob("out/jobs/*/spec.json")]
+    assert sorted(names) == ["mnist-1000"] * 4 + ["mnist-1000[6:8]"] * 6
+    run(spec, step="status")
+    assert "4 done" in capsys.readouterr().out
+
+
+def test_an_attack_that_breaks_or_is_not_installed_is_a_row_that_says_why(
+    spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pdpgd.baselines.roster import Library
+
+    def missing(library: Library) -> bool:
+        return library.name != "adv-lib"
+
+    monkeypatch.setattr(Library, "installed", missing)
+    spec.write_text(f'{SPEC}\n[[attacks]]\nname = "ddn"\n')
+    assert run(spec, "--workers", "1") == 0
+    results = load_results(spec.parent / "out")
+    failed = [cell for cell in results.cells if cell.failure]
+    assert {cell.label for cell in failed} == {"ddn"}
+    assert "pip install" in str(failed[0].failure)
+    assert "pip install" in (spec.parent / "out/tables/tables.md").read_text()
+    assert "ddn failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--model", "plain"), "model: expected NAME=SOURCE"),
+        (("--model", "plane=mnist-plain"), "did you mean 'plain'"),
+        (("--model", "plain=mnist-plane"), "did you mean"),
+        (("--limit", "0"), "limit: expected an integer >= 1, got 0"),
+        (("--device", "gpu7"), "device: expected one that torch has here"),
+    ],
+)
+def test_a_wrong_call_is_refused_and_leaves_nothing(
+    spec: Path, more: tuple[str, str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(spec, *more) == 2
+    assert words in capsys.readouterr().err
+    assert not (spec.parent / "out").exists()
+
+
+def test_a_directory_of_other_things_is_refused(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (spec.parent / "out").mkdir()
+    (spec.parent / "out/thesis.tex").write_text("mine")
+    assert run(spec) == 2
+    assert "expected a new directory or that of an experiment, got one with thesis.tex" in capsys.readouterr().err
+    assert [path.name for path in (spec.parent / "out").iterdir()] == ["thesis.tex"]
+
+
+NETS = """
+import torch
+from torch import nn
+
+
+def net():
+    torch.manual_seed({seed})
+    return nn.Sequential(nn.AvgPool2d(28), nn.Flatten(), nn.Linear(192, 9))
+"""
+
+
+def test_restricted_imagenet_small_on_a_tiny_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    groups: dict[int, str] = {}
+    for name, label in LABELS.items():
+        groups.setdefault(label, name)
+    for name in groups.values():
+        (tmp_path / "tree/val" / name).mkdir(parents=True)
+        pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((256, 256)).save(tmp_path / "tree/val" / name / "1.png")
+    models = []
+    for seed, kind in enumerate(("plain", "linf-at", "l2-at")):
+        module = f"tiny_{kind.replace('-', '_')}"
+        (tmp_path / f"{module}.py").write_text(NETS.format(seed=seed))
+        models += ["--model", f"{kind}={module}:net"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = tmp_path / "out"
+    call = [
+        "experiment",
+        "run",
+        "paper-restricted-imagenet-small",
+        "--out",
+        str(out),
+        "--data-dir",
+        "tree",
+        "--limit",
+        "3",
+        *models,
+    ]
+    assert main([*call, "--workers", "1"]) == 0
+    results = load_results(out)
+    assert results.datasets[0].samples == 3
+    assert all(cell.failure is None for cell in results.cells)
+    assert "(" in (out / "tables/tables.md").read_text()
+    assert (out / "figures/examples-restricted-imagenet.png").exists()

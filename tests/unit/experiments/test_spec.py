@@ -1,0 +1,143 @@
+"""A spec that is wrong is refused, with the place and what was expected; the shipped ones are what the paper did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pdpgd.errors import InvalidInputError, UnknownNameError
+from pdpgd.experiments.plan import asks
+from pdpgd.experiments.spec import ExperimentSpec, load_spec, parse_spec, shipped
+from pdpgd.presets import PAPER_RADII
+
+SPEC = """
+title = "one"
+norms = ["linf", "l2"]
+budget = 40
+
+[datasets.digits]
+source = "mnist-1000"
+like = "mnist"
+limit = 5
+
+[datasets.digits.models]
+plain = "mnist-plain"
+mine = { source = "mnist-linf-at", like = "linf-at" }
+
+[[attacks]]
+name = "auto"
+
+[[attacks]]
+name = "pgd"
+restarts = [1, 3]
+norms = ["l2"]
+settings = { step = 0.2 }
+"""
+
+
+def test_what_is_asked_is_every_combination_once() -> None:
+    spec = parse_spec(SPEC)
+    cells = [(ask.model.name, ask.norm, ask.label) for ask in asks(spec)]
+    assert cells == [
+        (model, norm, label)
+        for model in ("plain", "mine")
+        for norm, label in (("linf", "auto"), ("l2", "auto"), ("l2", "pgd:1"), ("l2", "pgd:3"))
+    ]
+    assert {ask.budget for ask in asks(spec)} == {40}
+
+
+def test_radii_are_the_papers_for_the_kind_of_model_or_those_given() -> None:
+    spec = parse_spec(f"{SPEC}\n[datasets.digits.radii.mine]\nl2 = [3, 0.5]\n")
+    radii = {(ask.model.name, ask.norm): ask.radii for ask in asks(spec)}
+    assert radii["plain", "l2"] == PAPER_RADII["mnist", "l2", "plain"]
+    assert radii["mine", "linf"] == PAPER_RADII["mnist", "linf", "linf-at"]
+    assert radii["mine", "l2"] == (0.5, 3.0)
+    within = [ask.settings for ask in asks(spec) if ask.attack == "pgd" and ask.model.name == "mine"]
+    assert all(settings == {"step": 0.2, "radii": [0.5, 3.0]} for settings in within)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('title = "one"', "", "title: expected a text, got nothing"),
+        ('title = "one"', "title = 3", "title: expected a text, got 3"),
+        ('title = "one"', 'titel = "one"', "title: expected a text, got nothing"),
+        ("budget = 40", "budjet = 40", r"unknown entry of the spec: expected one of .*, got 'budjet'.*budget"),
+        ("budget = 40", 'budget = "much"', "budget: expected an integer, got 'much'"),
+        ("budget = 40", "budget = true", "budget: expected an integer, got True"),
+        ('norms = ["linf", "l2"]', 'norms = ["linf", "linf"]', "norms: expected at least one, and each one once"),
+        ('norms = ["linf", "l2"]', "norms = []", "norms: expected a list of texts, got"),
+        ('norms = ["linf", "l2"]', 'norms = ["l7"]', "unknown norm"),
+        ('like = "mnist"', 'like = "emnist"', r"data set of the paper in datasets\.digits\.like.*'emnist'"),
+        ('like = "mnist"', "", r"datasets\.digits\.radii\.plain\.linf: expected radii"),
+        ("limit = 5", "limit = 0", r"datasets\.digits\.limit: expected an integer >= 1, got 0"),
+        ('name = "auto"', 'name = "outo"', "unknown attack: .*did you mean 'auto'"),
+        ("restarts = [1, 3]", "restarts = [1, 1]", r"attacks\[1\]\.restarts: expected different integers >= 1"),
+        ("restarts = [1, 3]", "restarts = [0]", r"attacks\[1\]\.restarts: expected different integers >= 1"),
+        ('norms = ["l2"]', 'norms = ["l7"]', r"attacks\[1\]\.norms: expected linf, l2, l1, l0 for pgd, got 'l7'"),
+        ('name = "pgd"', 'name = "auto"', "attacks: expected at least one, and each one once, got auto, auto"),
+        ('like = "linf-at" }', 'like = "robust" }', r"kind of model in datasets\.digits\.models\.mine\.like"),
+        ("budget = 40", 'preset = "papers"', "unknown preset"),
+        ("[[attacks]]", "[attacks", "expected TOML, got a file that does not read"),
+        ("budget = 40", "[figures]\nexamples = 'fab'", r"figures\.examples: expected an attack of the experiment"),
+        ("budget = 40", "[figures.restarts]\nattacks = ['fab']", r"figures\.restarts\.attacks"),
+        ("budget = 40", "[figures.queries]\ngradients = [2]", r"figures\.queries: expected gradients, 5 or more"),
+        ("budget = 40", "[run]\nthreads = 0", "threads: expected an integer of at least 1, got 0"),
+    ],
+)
+def test_a_wrong_spec_is_refused_with_the_place(old: str, new: str, words: str) -> None:
+    assert old in SPEC
+    with pytest.raises(InvalidInputError, match=words):
+        parse_spec(SPEC.replace(old, new, 1))
+
+
+def test_a_file_that_is_not_there_and_one_that_is_wrong_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'paper-mnist'"):
+        load_spec("paper-mnits")
+    with pytest.raises(InvalidInputError, match=r"elsewhere/x\.toml: expected the spec of an experiment"):
+        load_spec(tmp_path / "elsewhere/x.toml")
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text('norms = ["l2"]\ntitle = 1')
+    with pytest.raises(InvalidInputError, match=r"wrong\.toml: title: expected a text, got 1"):
+        load_spec(wrong)
+
+
+def test_six_specs_are_shipped() -> None:
+    names = {
+        f"paper-{dataset}{size}" for dataset in ("mnist", "cifar10", "restricted-imagenet") for size in ("", "-small")
+    }
+    assert set(shipped()) == names
+
+
+@pytest.mark.parametrize(
+    ("dataset", "restarts"), [("mnist", (1, 10, 100)), ("cifar10", (1, 10, 100)), ("restricted-imagenet", (1, 10))]
+)
+def test_the_full_specs_are_the_papers(dataset: str, restarts: tuple[int, ...]) -> None:
+    spec = load_spec(f"paper-{dataset}")
+    asked = [ask for ask in asks(spec) if ask.role == "table"]
+    assert {ask.model.like for ask in asked} == {"plain", "linf-at", "l2-at"}
+    assert all(ask.dataset.limit == 1000 for ask in asked)
+    assert all(ask.radii == PAPER_RADII[dataset, ask.norm, ask.model.like or ""] for ask in asked)
+    labels = {norm: {ask.label for ask in asked if ask.norm == norm} for norm in spec.norms}
+    assert labels["l2"] == {"deepfool", "bb", "cw", "ddn", "auto"} | {
+        f"{name}:{count}" for name in ("pgd", "fab", "pdpgd") for count in restarts
+    }
+    ours = {ask.norm: ask.settings for ask in asked if ask.attack == "pdpgd"}
+    assert {settings["steps"] for settings in ours.values()} == {500}
+    assert {settings["finetune_steps"] for settings in ours.values()} == {500}
+    assert spec.tune > 0
+    assert {ask.attack for ask in asked if ask.tuned} >= {"pdpgd", "pgd", "bb", "ddn"}
+
+
+def test_in_the_figure_over_queries_all_have_the_same_gradients_and_no_random_start() -> None:
+    spec: ExperimentSpec = load_spec("paper-mnist-small")
+    queries = [ask for ask in asks(spec) if ask.role == "queries"]
+    assert {ask.penalty for ask in queries if ask.attack == "pdpgd"} == {0.1, 1.0, 10.0}
+    for ask in queries:
+        if ask.attack == "pgd":
+            assert ask.settings["steps"] * len(ask.settings["radii"]) == ask.gradients
+            assert ask.settings["from_input"] is True
+        else:
+            assert ask.settings["steps"] == ask.gradients
+            assert (ask.settings["start_radius"], ask.settings["finetune_steps"]) == (0.0, 0)

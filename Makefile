@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 # The constraints reach pip's build environments too, so that nothing pulls in another torch.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check format bench bench-auto bench-evaluate bench-peers bench-port bench-rivals zoo clean
+.PHONY: help demo test check format docs bench bench-auto bench-evaluate bench-peers bench-port bench-rivals zoo clean
 
 help:
 	@echo "make demo        evaluate a shipped net on embedded images in every norm"
 	@echo "make test        run the tests"
 	@echo "make check       format, lint, types and import rules"
 	@echo "make format      rewrite the code in the house format"
+	@echo "make docs        the documentation, as a site in site/ that needs no network"
 	@echo "make bench       time of an attack step over a bare forward + backward pass"
 	@echo "make bench-evaluate  cost of an evaluation, and its bits on every engine, killed and resumed"
 	@echo "make bench-auto  what each part of auto is worth, and its cost as the work grows"
@@ -31,7 +32,11 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[dev]"
 	$(PIP) --no-deps adv-lib
-	@touch $@ $(VENV)/.demo
+	@touch $@ $(VENV)/.demo $(VENV)/.docs
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[docs]"
+	@touch $@
 
 # ../shared/bench imports torchvision, which asks for more than is used there.
 $(VENV)/.port: constraints.txt $(VENV)/.dev
@@ -53,6 +58,10 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/step_cost.py
@@ -79,4 +88,4 @@ zoo: $(VENV)/.demo
 	scripts/train_zoo.sh
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

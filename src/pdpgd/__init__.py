@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pdpgd.evaluation.runner import evaluate, load_evaluation
     from pdpgd.norms import Norm, l0
     from pdpgd.presets import paper_config
+    from pdpgd.report.page import write_report
 
 __version__ = "0.1.0"
 
@@ -48,6 +49,7 @@ __all__ = [
     "paper_config",
     "pdgd",
     "pdpgd",
+    "write_report",
 ]
 
 _HOMES = {
@@ -63,6 +65,7 @@ _HOMES = {
     "evaluation.runner": ("evaluate", "load_evaluation"),
     "norms": ("Norm", "l0"),
     "presets": ("paper_config",),
+    "report.page": ("write_report",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 # Modules that are attributes after a plain `import pdpgd`.

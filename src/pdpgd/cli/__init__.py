@@ -13,11 +13,11 @@ UNFINISHED = 4
 
 
 def main(arguments: list[str] | None = None) -> int:
-    from pdpgd.cli import accuracy, attacks, compare, data, demo, evaluate, export, models, train
+    from pdpgd.cli import accuracy, attacks, compare, data, demo, evaluate, experiment, export, models, report, train
 
     parser = argparse.ArgumentParser(prog="pdpgd", description="How little must change before a classifier is wrong?")
     commands = parser.add_subparsers(title="commands", required=True)
-    for command in (demo, evaluate, compare, export, accuracy, attacks, models, data, train):
+    for command in (demo, evaluate, compare, experiment, report, export, accuracy, attacks, models, data, train):
         command.add_to(commands)
     options = parser.parse_args(arguments)
     try:

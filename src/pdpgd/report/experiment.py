@@ -1,0 +1,136 @@
+"""An experiment's part of a page: its models as comparisons, its summary, and the paper's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pdpgd.errors import PdpgdError
+from pdpgd.evaluation import metrics
+from pdpgd.evaluation.comparison import Comparison, Row
+from pdpgd.evaluation.contender import Contender
+from pdpgd.evaluation.runner import load_evaluation
+from pdpgd.experiments.results import Cell, DatasetInfo, Results, load_results
+from pdpgd.report import sheets, wording
+from pdpgd.report.making import Making, starts_of
+from pdpgd.report.names import OURS
+from pdpgd.report.sections import Part, Section
+from pdpgd.report.sheets import Sheet
+from pdpgd.report.sources import Source, Subject, source_of_comparison
+from pdpgd.report.table import FORMATS, Item, Table
+from pdpgd.report.tables import tables
+
+JOBS = "jobs"
+
+
+def read(folder: Path) -> Subject:
+    """Every model of every data set is a comparison of the attacks on it; runs that are not there are said to be."""
+    results = load_results(folder)
+    sources: list[Source] = []
+    failures: list[str] = []
+    for dataset in results.datasets:
+        for model in dataset.models:
+            rows = [_row(folder, cell) for cell in results.of("table", dataset=dataset.name, model=model)]
+            failures += [
+                f"{dataset.name} {model}, {row.label} ({row.norm}): {row.failure}" for row in rows if row.failure
+            ]
+            radii = {
+                cell.norm: cell.radii for cell in results.of("table", dataset=dataset.name, model=model) if cell.radii
+            }
+            source = source_of_comparison(Comparison(tuple(rows), radii, folder), f"{dataset.name} {model}", OURS)
+            if source is not None:
+                sources.append(source)
+    return Subject(tuple(sources), results, folder, tuple(failures))
+
+
+def sentences(results: Results) -> list[str]:
+    """Which attack leaves the least, for every data set and norm."""
+    return [text for dataset in results.datasets for norm in results.norms if (text := _best(results, dataset, norm))]
+
+
+def section(results: Results) -> Section:
+    made = tuple(_sheet(table) for table in tables(results))
+    lead = (
+        "As the paper has them, with its own numbers in brackets where it has any. Each can be saved as CSV, Markdown "
+    )
+    return Section("tables", "The paper's tables", f"{lead}or LaTeX.", (Part("", sheets=made),))
+
+
+def making(subject: Subject) -> Making:
+    results = subject.experiment
+    assert results is not None
+    command, starts = starts_of([run.folder for source in subject.sources for run in source.runs][:1])
+    facts = [(name, str(value)) for name, value in results.made_with.items()]
+    for dataset in results.datasets:
+        models = ", ".join(f"{name} ({model.source})" for name, model in dataset.models.items())
+        facts.append((dataset.name, f"{dataset.samples:,} samples of {dataset.source}; {models}"))
+    facts.append(("directory", str(subject.folder)))
+    return Making(results.title, command, tuple(facts), starts, _costs(results.cells))
+
+
+def _row(folder: Path, cell: Cell) -> Row:
+    contender = Contender(cell.attack, cell.restarts)
+    if cell.failure is not None:
+        return Row(contender, cell.norm, None, cell.failure)
+    try:
+        return Row(contender, cell.norm, load_evaluation(folder / JOBS / cell.id), None)
+    except PdpgdError as error:
+        return Row(contender, cell.norm, None, f"its run cannot be shown: {error}")
+
+
+def _best(results: Results, dataset: DatasetInfo, norm: str) -> str:
+    cells = [cell for cell in results.of("table", dataset=dataset.name, norm=norm) if cell.robust_accuracy]
+    models = list(dict.fromkeys(cell.model for cell in cells))
+    found: dict[str, NDArray[np.float64]] = {}
+    for label in dict.fromkeys(cell.label for cell in cells):
+        mine = {cell.model: cell.robust_accuracy for cell in cells if cell.label == label}
+        # Compared are those that came to an end on every model.
+        if set(mine) == set(models):
+            found[label] = np.concatenate([mine[model] for model in models])
+    if not found:
+        return ""
+    statistics = metrics.compared(found, families={label: label.partition(":")[0] for label in found})
+    first, *others = sorted(statistics, key=lambda label: statistics[label].mean_accuracy)
+    best = statistics[first]
+    text = (
+        f"{dataset.name}, {norm}: {first} leaves the least robust accuracy, {wording.share(best.mean_accuracy)} on "
+        f"average over {wording.count(len(models), 'model')}, best in {best.times_best} of {len(found[first])} cells"
+    )
+    if not others:
+        return f"{text}."
+    return f"{text}; {others[0]} follows with {wording.share(statistics[others[0]].mean_accuracy)}."
+
+
+def _sheet(table: Table) -> Sheet:
+    rows = [[_cell(item) for item in row] for row in table.rows]
+    return replace(
+        sheets.sheet(f"paper-{table.name}", table.title, table.columns, rows),
+        about=" ".join((table.caption, *table.notes)),
+        downloads={ending: write(table) for ending, write in FORMATS.items()},
+    )
+
+
+def _cell(item: Item) -> sheets.Cell:
+    text = f"{item.text} ({item.paper_text})" if item.paper_text else item.text
+    if isinstance(item.value, str):
+        return sheets.words(text)
+    return sheets.Cell(text, None if item.value is None else float(item.value), strong=item.bold)
+
+
+def _costs(cells: Sequence[Cell]) -> Sheet:
+    rows = [
+        [
+            *(sheets.words(text) for text in (cell.dataset, cell.model, cell.norm, cell.label)),
+            sheets.Cell(f"{cell.forwards + cell.backwards:,.0f}", round(cell.forwards + cell.backwards, 1)),
+            sheets.Cell(f"{cell.seconds:,.1f}", round(cell.seconds, 3)),
+            sheets.words(cell.role),
+            sheets.words(cell.id),
+        ]
+        for cell in cells
+    ]
+    headings = ("data", "model", "norm", "attack", "passes a sample", "seconds", "for", "run")
+    return sheets.sheet("cost-0", "What every run cost", headings, rows)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from pdpgd import evaluate, write_report
+from pdpgd.errors import InvalidInputError
+from pdpgd.evaluation import metrics
+from pdpgd.experiments.results import Cell, DatasetInfo, ModelInfo, Results
+from pdpgd.report.sources import subject_of
+from support.evil import EVIL
+from support.models import TinyConv
+
+RADII = (0.05, 0.2, 0.5)
+
+
+def cell(attack: str, shares: tuple[float, ...], *, id: str = "", failure: str | None = None) -> Cell:
+    return Cell(
+        id=id,
+        role="table",
+        dataset="mine",
+        model="plain",
+        norm="l2",
+        attack=attack,
+        restarts=None,
+        settings={},
+        budget=20,
+        radii=RADII,
+        failure=failure,
+        samples=8,
+        right=8,
+        robust_accuracy=shares,
+    )
+
+
+def results(*cells: Cell) -> Results:
+    model = ModelInfo(source="TinyConv", like=None, clean_accuracy=1.0)
+    info = DatasetInfo(name="mine", source="random", like=None, samples=8, models={"plain": model})
+    return Results(
+        title=f"Mine {EVIL}",
+        about="A small one.",
+        norms=("l2",),
+        datasets=(info,),
+        cells=cells,
+        made_with={"torch": "2"},
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two attacks whose runs are there, and one that failed."""
+    place = tmp_path_factory.mktemp("experiment")
+    generator = torch.Generator().manual_seed(2)
+    model = TinyConv(generator)
+    images = torch.rand(8, 3, 6, 6, generator=generator)
+    data = (images, model(images).argmax(1))
+    cells = []
+    for attack in ("auto", "fmn"):
+        out = place / "jobs" / f"id-{attack}"
+        run = evaluate(model, data, norms=["l2"], attack=attack, budget=20, checks=False, threads=1, out=out)
+        shares = tuple(metrics.robust_accuracy(run.own_distances("l2"), radius) for radius in RADII)
+        cells.append(cell(attack, shares, id=out.name))
+    cells.append(cell("cw", (), failure="needs foolbox"))
+    (place / "results.json").write_text(results(*cells).to_json())
+    return place
+
+
+def test_an_experiment_has_its_summary_its_tables_and_the_curves_of_its_runs(folder: Path) -> None:
+    page = write_report(folder).read_text()
+    assert (folder / "report.html").exists()
+    assert EVIL not in page
+    assert "leaves the least robust accuracy" in page
+    assert 'id="curve-0-l2"' in page
+    assert 'data-ending="tex"' in page
+    assert "\\\\begin{table" in page, "the LaTeX to save"
+    assert "mine plain, cw (l2): needs foolbox" in page
+    assert 'class="card"' in page
+
+
+def test_the_pictures_are_of_our_attack(folder: Path) -> None:
+    (source,) = subject_of(folder).sources
+    assert [series.label for series in source.series] == ["auto", "fmn"]
+    assert source.pictured("l2").label == "auto"
+    assert replace(source, preferred=("fmn",)).pictured("l2").label == "fmn"
+
+
+def test_without_its_runs_an_experiment_still_has_its_tables(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "results.json", tmp_path)
+    page = write_report(tmp_path).read_text()
+    assert "its run cannot be shown" in page
+    assert "leaves the least robust accuracy" in page
+    assert 'id="curve-0-l2"' not in page
+
+
+def test_an_experiment_stands_alone(folder: Path) -> None:
+    with pytest.raises(InvalidInputError, match="expected runs or comparisons, or one experiment alone, got 2"):
+        subject_of([folder, folder])

@@ -237,6 +237,29 @@ def changes(first: str, second: str, pairs: tuple[NDArray[Any], NDArray[Any]], s
     return {"data": data, "layout": layout}
 
 
+def points(lines: Sequence[Line], across: str, up: str) -> Spec:
+    """Few points a line, as (x, y): what was measured is marked."""
+    data: list[Spec] = []
+    for line in lines:
+        x, y = zip(*sorted(line.values), strict=True)
+        data.append(
+            {
+                "x": tidy(x),
+                "y": tidy(y),
+                "mode": "lines+markers",
+                "name": html.escape(line.label),
+                "line": {"width": 2, **_stroke(line.place)},
+                "marker": {"size": 7, "symbol": SYMBOLS[line.place % len(SYMBOLS)]},
+                "hovertemplate": f"%{{y:.4g}} with %{{x}} {across}" + _extra(lines),
+            }
+        )
+    layout = _layout(across, up, legend=len(lines) > 1)
+    layout["xaxis"].update(_logarithmic([x for line in lines for x, _ in line.values]))
+    if up.endswith("(%)"):
+        layout["yaxis"].update(range=[-2, 104], tickvals=[0, 25, 50, 75, 100])
+    return {"data": data, "layout": layout}
+
+
 def tidy(values: NDArray[Any] | Sequence[float]) -> list[float | None]:
     """Five digits are more than a screen shows; JSON has neither nan nor inf."""
     return [float(f"{value:.5g}") if np.isfinite(value) else None for value in np.asarray(values, dtype=float).tolist()]

@@ -100,6 +100,7 @@ def _of_experiment(
     shelf = _shelf(subject, pictures)
     groups = sections.groups_of(subject, marks, radii)
     own = {group.label: group.marks for group in groups}
+    worth = experiment.efforts(results)
     drawn = [sections.curves(groups), sections.distances(groups), sections.courses(groups, shelf)] if groups else []
     return Contents(
         title=title or results.title,
@@ -110,7 +111,7 @@ def _of_experiment(
         trust=tuple(headline.trust_of(source) for source in subject.sources),
         overview=headline.overview(subject.sources, "The models") if subject.sources else None,
         failures=subject.failures,
-        before=(experiment.section(results), *drawn),
+        before=(experiment.section(results), *([worth] if worth else []), *drawn),
         gallery=gallery_of(subject.sources, shelf) if pictures else NO_PICTURES,
         after=(by_class.classes(subject.sources, marks, own),) if groups else (),
         trials=tuple(making.trial_of(source) for source in subject.sources),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,16 +15,19 @@ from pdpgd.evaluation.comparison import Comparison, Row
 from pdpgd.evaluation.contender import Contender
 from pdpgd.evaluation.runner import load_evaluation
 from pdpgd.experiments.results import Cell, DatasetInfo, Results, load_results
-from pdpgd.report import sheets, wording
+from pdpgd.report import charts, sheets, wording
+from pdpgd.report.charts import Line
 from pdpgd.report.making import Making, starts_of
 from pdpgd.report.names import OURS
-from pdpgd.report.sections import Part, Section
+from pdpgd.report.panels import Point, over_queries, over_restarts
+from pdpgd.report.sections import Figure, Part, Section
 from pdpgd.report.sheets import Sheet
 from pdpgd.report.sources import Source, Subject, source_of_comparison
 from pdpgd.report.table import FORMATS, Item, Table
 from pdpgd.report.tables import tables
 
 JOBS = "jobs"
+WORTH = {"restarts": "what restarts are worth", "queries": "what gradients are worth"}
 
 
 def read(folder: Path) -> Subject:
@@ -58,6 +61,38 @@ def section(results: Results) -> Section:
         "As the paper has them, with its own numbers in brackets where it has any. Each can be saved as CSV, Markdown "
     )
     return Section("tables", "The paper's tables", f"{lead}or LaTeX.", (Part("", sheets=made),))
+
+
+def efforts(results: Results) -> Section | None:
+    """What more restarts and more gradients are worth; None if the experiment did not ask."""
+    parts = []
+    for number, dataset in enumerate(results.datasets):
+        for what, panels, across, up in (
+            ("restarts", over_restarts(results, dataset.name), "restarts", "mean distance ({})"),
+            ("queries", over_queries(results, dataset.name), "gradients", "mean robust accuracy (%)"),
+        ):
+            names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+            figures = [
+                _effort(f"{what}-{number}-{place}", f"{norm}, {model}", lines, names, (across, up.format(norm)))
+                for place, ((norm, model), lines) in enumerate(panels.items())
+            ]
+            if figures:
+                parts.append(Part(f"{dataset.name}: {WORTH[what]}", figures=tuple(figures)))
+    lead = (
+        "Mean distance of the fooled, by how many starts an attack has; and robust accuracy, averaged over the radii, "
+        "by how many gradients it has, from the input and with one start: PGD shares them among the radii, and what "
+        "it fools at one it does not attack again."
+    )
+    return Section("efforts", "Restarts and gradients", lead, tuple(parts)) if parts else None
+
+
+def _effort(
+    identity: str, title: str, lines: Mapping[str, Sequence[Point]], names: Sequence[str], axes: tuple[str, str]
+) -> Figure:
+    drawn = [Line(name, names.index(name), points) for name, points in lines.items()]
+    most = max(x for points in lines.values() for x, _ in points)
+    last = "; ".join(f"{name}: {value:.4g}" for name, points in lines.items() for x, value in points if x == most)
+    return Figure(identity, title, f"With {most:g} {axes[0]}, {last}.", charts.points(drawn, *axes))
 
 
 def making(subject: Subject) -> Making:

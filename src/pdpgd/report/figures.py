@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pdpgd.experiments.results import Cell, DatasetInfo, Results, Role
+from pdpgd.experiments.results import DatasetInfo, Results
 from pdpgd.extras import need
 from pdpgd.files import replace_file
 from pdpgd.report.examples_figure import draw_examples, shown_attack
-from pdpgd.report.names import attack_name, distance_label, file_stem, norm_name
+from pdpgd.report.names import distance_label, file_stem, norm_name
+from pdpgd.report.panels import Panels, Point, over_queries, over_restarts
 
 FOLDER = "figures"
 # Okabe & Ito's colours, which the colour-blind can tell apart; markers and dashes differ too.
@@ -36,12 +37,6 @@ STYLE = {
     "font.size": 8,
     "axes.titlesize": 9,
 }
-
-Point = tuple[float, float]
-
-
-Panels = dict[tuple[str, str], dict[str, list[Point]]]
-"""By norm and model: the lines by name, in the order of the spec."""
 
 
 def write_figures(results: Results, folder: str | Path) -> list[Path]:
@@ -66,43 +61,19 @@ def write_figures(results: Results, folder: str | Path) -> list[Path]:
 
 def draw_restarts(results: Results, dataset: str) -> Any:
     """Mean distance against restarts, a row of panels for each norm and a column for each model; None if no cells."""
-
-    def point(cell: Cell) -> Point | None:
-        return None if cell.mean_distance is None else (float(cell.restarts or 1), cell.mean_distance)
-
-    panels = _panels(results, dataset, "restarts", lambda cell: attack_name(cell.attack), point)
+    panels = over_restarts(results, dataset)
     return _drawn(results.dataset(dataset), panels, across="restarts", up=distance_label)
 
 
 def draw_queries(results: Results, dataset: str) -> Any:
     """Mean robust accuracy over the radii against gradients a sample; None if there are no cells."""
-
-    def line(cell: Cell) -> str:
-        return attack_name(cell.attack) + ("" if cell.penalty is None else f", C = {cell.penalty:g}")
-
-    def point(cell: Cell) -> Point | None:
-        if cell.gradients is None or not cell.robust_accuracy:
-            return None
-        return float(cell.gradients), 100 * sum(cell.robust_accuracy) / len(cell.robust_accuracy)
-
-    panels = _panels(results, dataset, "queries", line, point)
+    panels = over_queries(results, dataset)
     return _drawn(
         results.dataset(dataset),
         panels,
         across="gradients a sample",
         up=lambda norm: f"{norm_name(norm)} mean robust accuracy (%)",
     )
-
-
-def _panels(
-    results: Results, dataset: str, role: Role, line: Callable[[Cell], str], point: Callable[[Cell], Point | None]
-) -> Panels:
-    panels: Panels = {}
-    for cell in results.of(role, dataset=dataset):
-        place = None if cell.failure is not None else point(cell)
-        if place is not None:
-            panels.setdefault((cell.norm, cell.model), {}).setdefault(line(cell), []).append(place)
-    return panels
 
 
 def _drawn(dataset: DatasetInfo, panels: Panels, *, across: str, up: Callable[[str], str]) -> Any:

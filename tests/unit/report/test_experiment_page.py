@@ -11,6 +11,7 @@ from pdpgd import evaluate, write_report
 from pdpgd.errors import InvalidInputError
 from pdpgd.evaluation import metrics
 from pdpgd.experiments.results import Cell, DatasetInfo, ModelInfo, Results
+from pdpgd.report.experiment import efforts
 from pdpgd.report.sources import subject_of
 from support.evil import EVIL
 from support.models import TinyConv
@@ -99,3 +100,17 @@ def test_without_its_runs_an_experiment_still_has_its_tables(folder: Path, tmp_p
 def test_an_experiment_stands_alone(folder: Path) -> None:
     with pytest.raises(InvalidInputError, match="expected runs or comparisons, or one experiment alone, got 2"):
         subject_of([folder, folder])
+
+
+def test_restarts_and_gradients_are_drawn_if_the_experiment_has_them() -> None:
+    table = cell("pdpgd", (0.5, 0.25, 0.0))
+    assert efforts(results(table)) is None
+    few, many = (replace(table, role="restarts", restarts=count, mean_distance=2 / count) for count in (1, 4))
+    asked = replace(table, role="queries", gradients=10, penalty=1.0)
+    section = efforts(results(table, few, many, asked))
+    assert section is not None
+    restarts, queries = (part.figures for part in section.parts)
+    (line,) = restarts[0].chart["data"]
+    assert (line["x"], line["y"]) == ([1.0, 4.0], [2.0, 0.5])
+    assert queries[0].chart["data"][0]["y"] == [25.0]
+    assert "C = 1: 25" in queries[0].says

@@ -16,6 +16,8 @@ from torch import Generator, Tensor, nn
 from pdpgd.attacks.contract import AttackResult
 from pdpgd.errors import EngineError, InvalidInputError, UnfinishedError
 from pdpgd.evaluation.runner import evaluate
+from pdpgd.experiments.runner import Experiment
+from pdpgd.experiments.spec import parse_spec
 from support.bad_models import Spoiling
 from support.models import Affine, random_affine
 
@@ -153,3 +155,28 @@ def test_a_worker_that_lacks_the_models_module_says_so(data: Data, monkeypatch: 
     monkeypatch.setitem(sys.modules, "only_here", module)
     with pytest.raises(EngineError, match=r"could not take its job \(.*No module named 'only_here'.*import"):
         evaluate(module.Net().eval(), data, **ON_RAY)
+
+
+TWO_MODELS = """
+title = "two models"
+norms = ["l2"]
+budget = 6
+iteration_cost = false
+run.chunk_size = 2
+attacks = [{ name = "auto" }, { name = "pgd" }]
+[datasets.digits]
+source = "mnist-1000"
+like = "mnist"
+limit = 4
+models = { plain = "mnist-plain", linf-at = "mnist-linf-at" }
+"""
+
+
+def test_an_experiment_on_a_cluster_is_the_same_as_here(cluster: None, tmp_path: Path) -> None:
+    spec = parse_spec(TWO_MODELS)
+    here = Experiment(spec, tmp_path / "here").run(workers=1)
+    there = Experiment(spec, tmp_path / "there").run(engine="ray", workers=2)
+    assert len(here.cells) == 4
+    for cell in here.cells:
+        assert results(tmp_path / "there/jobs" / cell.id) == results(tmp_path / "here/jobs" / cell.id)
+    assert [cell.robust_accuracy for cell in there.cells] == [cell.robust_accuracy for cell in here.cells]

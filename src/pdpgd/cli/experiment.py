@@ -65,7 +65,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
             done = step.add_argument_group("who does it")
             done.add_argument("--engine", default="local", help="local or ray (%(default)s)")
             done.add_argument(
-                "--workers", type=int, help="chunks done at once (default: the cores / the spec's threads)"
+                "--workers", type=int, help="chunks done at once (default: cores / the spec's threads; on a GPU 1)"
             )
             done.add_argument("--address", help="of a Ray cluster that exists (default: one on this machine)")
         if name == "clean":

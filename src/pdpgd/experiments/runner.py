@@ -94,7 +94,8 @@ class Experiment:
         """Do what is not done yet, and sum up."""
         check_engine(engine, workers, address)
         if engine == "local" and workers is None:
-            workers = max(1, (os.cpu_count() or 1) // self.spec.threads)
+            # Processes that share one GPU would be in each other's way.
+            workers = max(1, (os.cpu_count() or 1) // self.spec.threads) if self.device == "cpu" else 1
         self._refuse_strangers()
         with locked(self.folder):
             replace_file(self.folder / SPEC, self.spec.text.encode())
@@ -132,8 +133,8 @@ class Experiment:
         chosen = self._tuned(None)
         wanted: set[str] = set()
         for ask in self._asks:
-            for trial in self._trials(ask) if ask.tuned else []:
-                wanted.add(self._run(trial, apart=True).name)
+            if ask.tuned:
+                wanted |= set(self._runs(self._trials(ask), apart=True))
             if not ask.tuned or _tuning_key(ask) in chosen:
                 wanted |= set(self._runs([self._settled(ask, chosen)], apart=False))
         return sorted(path for path in place.iterdir() if is_job(path) and path.name not in wanted)

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The constraints reach pip's build environments too, so that nothing pulls in another torch.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check format docs bench bench-auto bench-evaluate bench-peers bench-port bench-rivals zoo clean
+.PHONY: help demo test check format docs bench bench-auto bench-evaluate bench-peers bench-port bench-report bench-rivals zoo clean
 
 help:
 	@echo "make demo        evaluate a shipped net on embedded images in every norm"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench-auto  what each part of auto is worth, and its cost as the work grows"
 	@echo "make bench-peers auto beside the public attacks at equal cost (needs ../shared/bench and CIFAR-10; hours)"
 	@echo "make bench-port  our attacks beside the public port of the paper's (needs ../shared/bench)"
+	@echo "make bench-report what a page of 1000 samples weighs, and how fast it opens (needs Chromium)"
 	@echo "make bench-rivals the rivals side by side (needs ../shared/bench; about an hour)"
 	@echo "make zoo         train the shipped nets again, into trained/ (hours)"
 
@@ -79,6 +80,9 @@ bench-peers: $(VENV)/.port
 
 bench-port: $(VENV)/.port
 	$(BIN)/python benchmarks/against_port.py
+
+bench-report: $(VENV)/.dev
+	$(BIN)/python benchmarks/report_cost.py
 
 bench-rivals: $(VENV)/.dev
 	$(BIN)/python benchmarks/rivals.py

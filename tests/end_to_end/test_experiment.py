@@ -71,11 +71,12 @@ def run(spec: Path, *more: str, step: str = "run") -> int:
 
 
 def files(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """What the runs hold, and when it was written."""
+    """What the runs hold that is done, and when it was written: a chunk is done when its receipt is there."""
     return {
         str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
-        for path in sorted(folder.glob("jobs/*/*/*"))
-        if path.parent.name in ("records", "examples")
+        for receipt in sorted(folder.glob("jobs/*/receipts/chunk-*.json"))
+        for part in ("records", "examples")
+        for path in (receipt.parents[1] / part).glob(f"{receipt.stem}.*")
     }
 
 

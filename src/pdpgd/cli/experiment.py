@@ -113,8 +113,9 @@ def status(options: argparse.Namespace) -> int:
 def clean(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from pdpgd.experiments.runner import JOBS, is_job
+    from pdpgd.experiments.results import JOBS
     from pdpgd.experiments.runner import clean as take_away
+    from pdpgd.experiments.runner import is_job
 
     experiment = _experiment(options, None)
     place = experiment.folder / JOBS

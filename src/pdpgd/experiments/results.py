@@ -14,7 +14,8 @@ from typing import Any, Literal
 from pdpgd.errors import StorageError
 
 FORMAT = 1
-FILE = "results.json"
+FILE, SPEC, JOBS = "results.json", "spec.toml", "jobs"
+"""In the directory of an experiment: the numbers, what was asked, and the runs."""
 
 Role = Literal["table", "restarts", "queries"]
 
@@ -149,7 +150,7 @@ def load_results(folder: str | Path) -> Results:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise StorageError(
             f"{path}: expected the results of an experiment, got a file that does not read ({error})"
-        ) from (error)
+        ) from error
 
 
 def _results(entries: Any) -> Results:

@@ -30,7 +30,7 @@ from pdpgd.evaluation.tuning import selected
 from pdpgd.experiments.gathering import Kept, Outcome, cell_of, results_of
 from pdpgd.experiments.iteration_cost import countable, measured
 from pdpgd.experiments.plan import Ask, asks
-from pdpgd.experiments.results import FILE, IterationCost, Results
+from pdpgd.experiments.results import FILE, JOBS, SPEC, IterationCost, Results
 from pdpgd.experiments.spec import DatasetAsk, ExperimentSpec, ModelAsk
 from pdpgd.files import replace_file
 from pdpgd.subjects import Samples
@@ -38,7 +38,7 @@ from pdpgd.subjects.normalise import parse_normalisation
 from pdpgd.subjects.samples import Part
 
 ID_LENGTH = 16
-JOBS, SPEC, COSTS = "jobs", "spec.toml", "jobs/iteration_costs.json"
+COSTS = f"{JOBS}/iteration_costs.json"
 # Samples with which the passes of an iteration are counted.
 COUNTED_ON = 4
 

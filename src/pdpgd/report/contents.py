@@ -32,6 +32,7 @@ class Contents:
     trust: tuple[Trust, ...]
     overview: Sheet | None
     failures: tuple[str, ...]
+    missing: str
     before: tuple[Section, ...]
     """The gallery."""
     gallery: Gallery
@@ -77,6 +78,7 @@ def contents_of(
         trust=tuple(headline.trust_of(source) for source in subject.sources),
         overview=headline.overview(subject.sources, "What is held against each other") if several else None,
         failures=subject.failures,
+        missing=subject.missing,
         before=(
             *([differences.section(pairs, marks)] if pairs else []),
             sections.curves(groups),
@@ -111,6 +113,7 @@ def _of_experiment(
         trust=tuple(headline.trust_of(source) for source in subject.sources),
         overview=headline.overview(subject.sources, "The models") if subject.sources else None,
         failures=subject.failures,
+        missing=subject.missing,
         before=(experiment.section(results), *([worth] if worth else []), *drawn),
         gallery=gallery_of(subject.sources, shelf) if pictures else NO_PICTURES,
         after=(by_class.classes(subject.sources, marks, own),) if groups else (),

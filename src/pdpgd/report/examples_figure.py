@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pdpgd.errors import PdpgdError, UnknownNameError
 from pdpgd.evaluation.runner import load_evaluation
-from pdpgd.experiments.results import Cell, Results
+from pdpgd.experiments.results import JOBS, Cell, Results
 from pdpgd.extras import need
 from pdpgd.report.names import OURS, norm_name
 
@@ -18,7 +18,6 @@ from pdpgd.report.names import OURS, norm_name
 SIDE = 0.42
 MARGIN = 1.35
 SMALL = 64
-JOBS = "jobs"
 
 
 class _Strip(NamedTuple):

@@ -14,7 +14,7 @@ from pdpgd.evaluation import metrics
 from pdpgd.evaluation.comparison import Comparison, Row
 from pdpgd.evaluation.contender import Contender
 from pdpgd.evaluation.runner import load_evaluation
-from pdpgd.experiments.results import Cell, DatasetInfo, Results, load_results
+from pdpgd.experiments.results import FILE, JOBS, SPEC, Cell, DatasetInfo, Results, load_results
 from pdpgd.report import charts, sheets, wording
 from pdpgd.report.charts import Line
 from pdpgd.report.making import Making, starts_of
@@ -26,28 +26,39 @@ from pdpgd.report.sources import Source, Subject, source_of_comparison
 from pdpgd.report.table import FORMATS, Item, Table
 from pdpgd.report.tables import tables
 
-JOBS = "jobs"
 WORTH = {"restarts": "what restarts are worth", "queries": "what gradients are worth"}
 
 
 def read(folder: Path) -> Subject:
-    """Every model of every data set is a comparison of the attacks on it; runs that are not there are said to be."""
+    """Every model of every data set is a comparison of the attacks on it, of those runs that are there."""
     results = load_results(folder)
     sources: list[Source] = []
     failures: list[str] = []
+    missing = 0
     for dataset in results.datasets:
         for model in dataset.models:
-            rows = [_row(folder, cell) for cell in results.of("table", dataset=dataset.name, model=model)]
+            cells = results.of("table", dataset=dataset.name, model=model)
+            there = [cell for cell in cells if cell.failure or (folder / JOBS / cell.id).is_dir()]
+            missing += len(cells) - len(there)
+            rows = [_row(folder, cell) for cell in there]
             failures += [
                 f"{dataset.name} {model}, {row.label} ({row.norm}): {row.failure}" for row in rows if row.failure
             ]
-            radii = {
-                cell.norm: cell.radii for cell in results.of("table", dataset=dataset.name, model=model) if cell.radii
-            }
+            radii = {cell.norm: cell.radii for cell in there if cell.radii}
             source = source_of_comparison(Comparison(tuple(rows), radii, folder), f"{dataset.name} {model}", OURS)
             if source is not None:
                 sources.append(source)
-    return Subject(tuple(sources), results, folder, tuple(failures))
+    return Subject(tuple(sources), results, folder, tuple(failures), _without(missing, len(results.of("table"))))
+
+
+def _without(missing: int, runs: int) -> str:
+    if not missing:
+        return ""
+    which = "The runs themselves" if missing == runs else f"{missing:,} of the {runs:,} runs themselves"
+    return (
+        f"{which} are not in this directory: the numbers here are those of its {FILE}, without the curves, pictures "
+        f"and checks of what is not there. The same command, or pdpgd experiment run with its {SPEC}, makes them again."
+    )
 
 
 def sentences(results: Results) -> list[str]:
@@ -104,7 +115,7 @@ def making(subject: Subject) -> Making:
         models = ", ".join(f"{name} ({model.source})" for name, model in dataset.models.items())
         facts.append((dataset.name, f"{dataset.samples:,} samples of {dataset.source}; {models}"))
     facts.append(("directory", str(subject.folder)))
-    return Making(results.title, command, tuple(facts), starts, _costs(results.cells))
+    return Making(results.title, command, tuple(facts), starts, _costs(results.cells), subject.missing)
 
 
 def _row(folder: Path, cell: Cell) -> Row:
@@ -129,12 +140,17 @@ def _best(results: Results, dataset: DatasetInfo, norm: str) -> str:
     if not found:
         return ""
     statistics = metrics.compared(found, families={label: label.partition(":")[0] for label in found})
-    first, *others = sorted(statistics, key=lambda label: statistics[label].mean_accuracy)
-    best = statistics[first]
+    order = sorted(statistics, key=lambda label: statistics[label].mean_accuracy)
+    least = wording.share(statistics[order[0]].mean_accuracy)
+    # What reads the same is the same.
+    first = [label for label in order if wording.share(statistics[label].mean_accuracy) == least]
+    verb = "leaves" if len(first) == 1 else "leave"
+    times = wording.listed([str(statistics[label].times_best) for label in first])
     text = (
-        f"{dataset.name}, {norm}: {first} leaves the least robust accuracy, {wording.share(best.mean_accuracy)} on "
-        f"average over {wording.count(len(models), 'model')}, best in {best.times_best} of {len(found[first])} cells"
+        f"{dataset.name}, {norm}: {wording.listed(first)} {verb} the least robust accuracy, {least} on average over "
+        f"{wording.count(len(models), 'model')}, best in {times} of {len(found[order[0]])} cells"
     )
+    others = order[len(first) :]
     if not others:
         return f"{text}."
     return f"{text}; {others[0]} follows with {wording.share(statistics[others[0]].mean_accuracy)}."

@@ -41,6 +41,8 @@ class Making:
     facts: tuple[tuple[str, str], ...]
     starts: tuple[str, ...]
     runs: Sheet
+    otherwise: str = "It was made from Python: the same spec, below, gives the same bits."
+    """Where there is no command."""
 
 
 def verdict_of(run: Evaluation) -> str:

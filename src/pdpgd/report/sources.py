@@ -93,7 +93,9 @@ class Subject:
     folder: Path | None = None
     """Where the page belongs, if there is one place."""
     failures: tuple[str, ...] = ()
-    """Runs that are missing or failed, a sentence each."""
+    """Runs that failed or do not read, a sentence each."""
+    missing: str = ""
+    """Of an experiment, which runs are not in its directory, and what that means for the page."""
 
     @property
     def norms(self) -> tuple[str, ...]:

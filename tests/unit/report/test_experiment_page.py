@@ -11,7 +11,7 @@ from pdpgd import evaluate, write_report
 from pdpgd.errors import InvalidInputError
 from pdpgd.evaluation import metrics
 from pdpgd.experiments.results import Cell, DatasetInfo, ModelInfo, Results
-from pdpgd.report.experiment import efforts
+from pdpgd.report.experiment import efforts, sentences
 from pdpgd.report.sources import subject_of
 from support.evil import EVIL
 from support.models import TinyConv
@@ -92,9 +92,36 @@ def test_the_pictures_are_of_our_attack(folder: Path) -> None:
 def test_without_its_runs_an_experiment_still_has_its_tables(folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "results.json", tmp_path)
     page = write_report(tmp_path).read_text()
-    assert "its run cannot be shown" in page
+    assert "2 of the 3 runs themselves are not in this directory" in page
+    assert "1 failed" in page
     assert "leaves the least robust accuracy" in page
     assert 'id="curve-0-l2"' not in page
+    assert 'href="#reliability"' not in page
+    assert 'href="#gallery"' not in page
+    assert "made from Python" not in page
+
+
+def test_a_run_that_does_not_read_is_said_to_have_failed(folder: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(folder, tmp_path / "broken")
+    (broken / "jobs" / "id-fmn" / "spec.json").write_text("{")
+    page = write_report(broken).read_text()
+    assert "2 failed" in page
+    assert "mine plain, fmn (l2): its run cannot be shown" in page
+    assert "are not in this directory" not in page
+
+
+def test_attacks_whose_shares_read_the_same_share_the_first_place() -> None:
+    auto, fmn, pgd = (0.5, 0.25, 0.0), (0.5, 0.2501, 0.0), (0.75, 0.5, 0.25)
+    (alone,) = sentences(results(cell("auto", auto), cell("pgd", pgd)))
+    assert alone == (
+        "mine, l2: auto leaves the least robust accuracy, 25.0% on average over 1 model, best in 3 of 3 cells; "
+        "pgd follows with 50.0%."
+    )
+    (shared,) = sentences(results(cell("auto", auto), cell("fmn", fmn), cell("pgd", pgd)))
+    assert "auto and fmn leave the least robust accuracy, 25.0% on" in shared
+    assert "best in 3 and 2 of 3 cells; pgd follows with 50.0%" in shared
+    (all_of_them,) = sentences(results(cell("auto", auto), cell("fmn", auto)))
+    assert all_of_them.endswith("best in 3 and 3 of 3 cells.")
 
 
 def test_an_experiment_stands_alone(folder: Path) -> None:

@@ -206,6 +206,22 @@ def test_an_attack_that_breaks_or_is_not_installed_is_a_row_that_says_why(
     assert "ddn failed" in capsys.readouterr().out
 
 
+def test_its_directory_stands_for_the_spec_and_says_what_the_command_changed(
+    spec: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(spec, "--limit", "2", "--workers", "1") == 0
+    out = spec.parent / "out"
+    assert (out / "spec.toml").read_text() == f"# The command changed what stands here: --limit 2\n{SPEC}"
+    capsys.readouterr()
+    assert main(["experiment", "status", str(out), "--limit", "2"]) == 0
+    said = capsys.readouterr().out
+    assert f"Directory: {out}" in said
+    assert " done" in said
+    assert "to do" not in said
+    assert main(["experiment", "status", str(spec.parent)]) == 2
+    assert "expected the spec of an experiment" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

@@ -23,10 +23,10 @@ EPILOG = """examples:
   pdpgd experiment run paper-mnist-small
   pdpgd experiment run mine.toml --out results/mine --workers 4
   pdpgd experiment run paper-cifar10-small --model plain=nets:resnet --data-dir data
-  pdpgd experiment status paper-mnist-small
+  pdpgd experiment status results/mine
   pdpgd experiment clean mine.toml
 
-SPEC is a TOML file, or one that comes with the package: {shipped}.
+SPEC is a TOML file, the directory of an experiment, or one that comes with the package: {shipped}.
 An experiment that was stopped, by whatever, goes on when the same command is given again; one whose spec was changed
 does what is new. An attack that fails is a row that says why.
 
@@ -49,7 +49,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         step = steps.add_parser(
             name, help=about, epilog=_epilog(), formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        step.add_argument("spec", metavar="SPEC", help="a TOML file, or the name of a shipped one")
+        step.add_argument(
+            "spec", metavar="SPEC", help="a TOML file, the name of a shipped one, or the directory of results"
+        )
         step.add_argument("--out", help="directory of the results (default: results/NAME)")
         step.add_argument(
             "--model",
@@ -140,11 +142,15 @@ def _epilog() -> str:
 def _experiment(options: argparse.Namespace, observer: Observer | None) -> Experiment:
     from pathlib import Path
 
+    from pdpgd.experiments.results import SPEC
     from pdpgd.experiments.runner import Experiment
     from pdpgd.experiments.spec import load_spec
 
-    spec = _altered(load_spec(options.spec), options)
-    folder = options.out or f"results/{Path(options.spec).stem.removeprefix('paper-')}"
+    source = Path(options.spec).expanduser()
+    folder = options.out or f"results/{source.stem.removeprefix('paper-')}"
+    if source.is_dir():
+        source, folder = source / SPEC, options.out or source
+    spec = _altered(load_spec(source), options)
     return Experiment(spec, folder, device=options.device, data_dir=options.data_dir, observer=observer)
 
 
@@ -174,7 +180,10 @@ def _altered(spec: ExperimentSpec, options: argparse.Namespace) -> ExperimentSpe
         )
         for dataset in spec.datasets
     )
-    return replace(spec, datasets=datasets)
+    given = [f"--model {text}" for text in options.model]
+    given += [] if options.limit is None else [f"--limit {options.limit}"]
+    note = f"# The command changed what stands here: {' '.join(given)}\n" if given else ""
+    return replace(spec, datasets=datasets, text=f"{note}{spec.text}")
 
 
 def _status_table(states: list[tuple[Ask, str]]) -> Table:

@@ -14,7 +14,7 @@ from pdpgd.evaluation import metrics
 from pdpgd.evaluation.comparison import Comparison, Row
 from pdpgd.evaluation.contender import Contender
 from pdpgd.evaluation.runner import load_evaluation
-from pdpgd.experiments.results import FILE, JOBS, SPEC, Cell, DatasetInfo, Results, load_results
+from pdpgd.experiments.results import FILE, JOBS, Cell, DatasetInfo, Results, load_results
 from pdpgd.report import charts, sheets, wording
 from pdpgd.report.charts import Line
 from pdpgd.report.making import Making, starts_of
@@ -57,7 +57,7 @@ def _without(missing: int, runs: int) -> str:
     which = "The runs themselves" if missing == runs else f"{missing:,} of the {runs:,} runs themselves"
     return (
         f"{which} are not in this directory: the numbers here are those of its {FILE}, without the curves, pictures "
-        f"and checks of what is not there. The same command, or pdpgd experiment run with its {SPEC}, makes them again."
+        f"and checks of what is not there. The command that made them, or pdpgd experiment run DIR, makes them again."
     )
 
 

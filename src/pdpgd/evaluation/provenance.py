@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import subprocess
 import sys
@@ -32,8 +33,10 @@ def start(**facts: Any) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """As far as the system tells."""
-    return platform.processor() or platform.machine()
+    """As far as the system tells, and the instructions that are used: with others, sums have other last bits."""
+    name = f"{platform.processor() or platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
+    return name if limit is None else f"{name}, oneDNN at most {limit}"
 
 
 def git_revision() -> str | None:

@@ -12,6 +12,7 @@ import torch
 
 from pdpgd.chance import seeded_globally
 from pdpgd.classifier import Model
+from pdpgd.evaluation import provenance
 from pdpgd.evaluation.jobs import Job, Outcome, Progress
 from pdpgd.evaluation.preflight import preflight
 from pdpgd.evaluation.spec import Spec
@@ -87,7 +88,7 @@ def _out_of_memory(error: BaseException | None) -> bool:
 
 
 def _machine(device: str) -> dict[str, str]:
-    facts = {"platform": platform.platform(), "processor": platform.processor() or platform.machine()}
+    facts = {"platform": platform.platform(), "processor": provenance.processor()}
     if device.startswith("cuda"):
         facts["gpu"] = torch.cuda.get_device_name(device)
     return facts

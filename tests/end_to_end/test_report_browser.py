@@ -177,6 +177,19 @@ def test_the_page_does_not_scroll_sideways(width: int, opened: Any) -> None:
     assert opened.execute_script("return document.scrollingElement.scrollWidth") <= width
 
 
+def test_the_first_column_of_a_wide_table_stays_in_view(opened: Any) -> None:
+    resize(opened, 360)
+    places = opened.execute_script(
+        "const box = document.querySelector('#difference-0 .scroll');"
+        "const cells = [...box.querySelectorAll('td')].slice(0, 2);"
+        "const left = () => cells.map((cell) => cell.getBoundingClientRect().left);"
+        "const before = left(); box.scrollLeft = 100; return [before, left()]"
+    )
+    (first, second), (first_after, second_after) = places
+    assert first_after == first
+    assert second_after == second - 100
+
+
 def test_everything_is_open_light_and_drawn_in_print(opened: Any) -> None:
     find(opened, "#theme").click()
     state = opened.execute_script(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pdpgd.errors import InvalidInputError, UnknownNameError
+from pdpgd.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from pdpgd.experiments.plan import Ask
     from pdpgd.experiments.results import Results
     from pdpgd.experiments.runner import Experiment, Observer
-    from pdpgd.experiments.spec import ExperimentSpec
 
 EPILOG = """examples:
   pdpgd experiment run paper-mnist-small
@@ -144,46 +142,25 @@ def _experiment(options: argparse.Namespace, observer: Observer | None) -> Exper
 
     from pdpgd.experiments.results import SPEC
     from pdpgd.experiments.runner import Experiment
-    from pdpgd.experiments.spec import load_spec
+    from pdpgd.experiments.spec import changed, load_spec
 
     source = Path(options.spec).expanduser()
     folder = options.out or f"results/{source.stem.removeprefix('paper-')}"
     if source.is_dir():
         source, folder = source / SPEC, options.out or source
-    spec = _altered(load_spec(source), options)
+    spec = changed(load_spec(source), limit=options.limit, models=_models(options.model))
     return Experiment(spec, folder, device=options.device, data_dir=options.data_dir, observer=observer)
 
 
-def _altered(spec: ExperimentSpec, options: argparse.Namespace) -> ExperimentSpec:
-    """With the models and the number of samples that the command gives."""
-    others: dict[str, str] = {}
-    known = sorted({model.name for dataset in spec.datasets for model in dataset.models})
-    for text in options.model:
+def _models(given: list[str]) -> dict[str, str]:
+    """NAME=SOURCE, each."""
+    models: dict[str, str] = {}
+    for text in given:
         name, equals, source = text.partition("=")
         if not equals or not source:
             raise InvalidInputError(f"model: expected NAME=SOURCE such as plain=nets:resnet, got {text!r}")
-        if name not in known:
-            raise UnknownNameError("model of the experiment", name, known)
-        others[name] = source
-    if options.limit is not None and options.limit < 1:
-        raise InvalidInputError(f"limit: expected an integer >= 1, got {options.limit}")
-    datasets = tuple(
-        replace(
-            dataset,
-            limit=options.limit or dataset.limit,
-            models=tuple(
-                replace(model, source=others[model.name], weights=None, mean=None, std=None)
-                if model.name in others
-                else model
-                for model in dataset.models
-            ),
-        )
-        for dataset in spec.datasets
-    )
-    given = [f"--model {text}" for text in options.model]
-    given += [] if options.limit is None else [f"--limit {options.limit}"]
-    note = f"# The command changed what stands here: {' '.join(given)}\n" if given else ""
-    return replace(spec, datasets=datasets, text=f"{note}{spec.text}")
+        models[name] = source
+    return models
 
 
 def _status_table(states: list[tuple[Ask, str]]) -> Table:

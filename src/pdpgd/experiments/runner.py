@@ -1,6 +1,6 @@
 """An experiment from its spec to its results: each cell a run of `evaluate`, all of them by one engine.
 
-DIR/spec.toml       what was asked, as the file said it
+DIR/spec.toml       what was asked
 DIR/jobs/ID         the run of a cell; its name is a checksum of all that its bits depend on, so a spec that grows, or
                     two figures that need the same run, find what is there
 DIR/results.json    the numbers

@@ -11,7 +11,7 @@ from pdpgd import catalogue
 from pdpgd.errors import InvalidInputError, UnknownNameError, expect_setting
 from pdpgd.evaluation.contender import Contender
 from pdpgd.evaluation.contest import PRESETS
-from pdpgd.experiments.toml import Table, read_toml
+from pdpgd.experiments.toml import Table, read_toml, write_toml
 from pdpgd.norms import norm_of
 from pdpgd.presets import MODEL_KINDS, PAPER_NORMS, PAPER_RADII, START_RADIUS
 
@@ -101,7 +101,7 @@ class ExperimentSpec:
     batch_size: int = 100
     threads: int = 1
     text: str = field(default="", compare=False)
-    """The file it is from."""
+    """The file it is from, or one that says the same."""
 
     def __post_init__(self) -> None:
         for name in ("chunk_size", "batch_size", "threads"):
@@ -138,7 +138,7 @@ def load_spec(source: str | Path) -> ExperimentSpec:
 
 
 def parse_spec(text: str) -> ExperimentSpec:
-    top = read_toml(text)
+    top = Table("", read_toml(text))
     norms = tuple(top.strings("norms"))
     run, figures = top.table("run"), top.table("figures")
     spec = ExperimentSpec(
@@ -164,6 +164,32 @@ def parse_spec(text: str) -> ExperimentSpec:
         part.end()
     _check(spec)
     return spec
+
+
+def changed(
+    spec: ExperimentSpec, *, limit: int | None = None, models: Mapping[str, str] | None = None
+) -> ExperimentSpec:
+    """With another number of samples, and other models, by name, in the place of its own; its text says so too."""
+    known = sorted({model.name for dataset in spec.datasets for model in dataset.models})
+    for name in models or {}:
+        if name not in known:
+            raise UnknownNameError("model of the experiment", name, known)
+    if limit is None and not models:
+        return spec
+    document = read_toml(spec.text)
+    for dataset in document["datasets"].values():
+        if limit is not None:
+            dataset["limit"] = limit
+        for name, source in (models or {}).items():
+            if name in dataset["models"]:
+                dataset["models"][name] = _with_source(dataset["models"][name], source)
+    return parse_spec(write_toml(document))
+
+
+def _with_source(entry: str | Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Weights and normalisation were those of the other model."""
+    kept = {} if isinstance(entry, str) else {name: entry[name] for name in ("like", "trust_pickle") if name in entry}
+    return {"source": source, **kept}
 
 
 def _dataset(table: Table) -> DatasetAsk:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from pdpgd.errors import InvalidInputError, UnknownNameError
@@ -12,13 +13,17 @@ from pdpgd.extras import need
 _KINDS = {str: "a text", int: "an integer", bool: "true or false", list: "a list", dict: "a table"}
 
 
-def read_toml(text: str) -> Table:
+def read_toml(text: str) -> dict[str, Any]:
     try:
-        return Table("", _reader().loads(text))
+        document: dict[str, Any] = _reader().loads(text)
     except ValueError as error:
-        if isinstance(error, InvalidInputError):
-            raise
         raise InvalidInputError(f"expected TOML, got a file that does not read ({error})") from error
+    return document
+
+
+def write_toml(document: Mapping[str, Any]) -> str:
+    text: str = need("tomli_w", extra="cli", purpose="changing the spec of an experiment").dumps(document)
+    return text
 
 
 def _reader() -> Any:

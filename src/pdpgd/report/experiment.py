@@ -57,7 +57,7 @@ def _without(missing: int, runs: int) -> str:
     which = "The runs themselves" if missing == runs else f"{missing:,} of the {runs:,} runs themselves"
     return (
         f"{which} are not in this directory: the numbers here are those of its {FILE}, without the curves, pictures "
-        f"and checks of what is not there. The command that made them, or pdpgd experiment run DIR, makes them again."
+        "and checks of what is not there. The command that made them, or pdpgd experiment run DIR, makes them again."
     )
 
 
@@ -115,7 +115,7 @@ def making(subject: Subject) -> Making:
         models = ", ".join(f"{name} ({model.source})" for name, model in dataset.models.items())
         facts.append((dataset.name, f"{dataset.samples:,} samples of {dataset.source}; {models}"))
     facts.append(("directory", str(subject.folder)))
-    return Making(results.title, command, tuple(facts), starts, _costs(results.cells), subject.missing)
+    return Making(results.title, command, tuple(facts), starts, _costs(results.cells))
 
 
 def _row(folder: Path, cell: Cell) -> Row:

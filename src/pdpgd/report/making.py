@@ -41,8 +41,6 @@ class Making:
     facts: tuple[tuple[str, str], ...]
     starts: tuple[str, ...]
     runs: Sheet
-    otherwise: str = "It was made from Python: the same spec, below, gives the same bits."
-    """Where there is no command."""
 
 
 def verdict_of(run: Evaluation) -> str:

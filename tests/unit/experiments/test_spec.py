@@ -8,7 +8,7 @@ import pytest
 
 from pdpgd.errors import InvalidInputError, UnknownNameError
 from pdpgd.experiments.plan import asks
-from pdpgd.experiments.spec import ExperimentSpec, load_spec, parse_spec, shipped
+from pdpgd.experiments.spec import ExperimentSpec, changed, load_spec, parse_spec, shipped
 from pdpgd.presets import PAPER_RADII
 
 SPEC = """
@@ -45,6 +45,28 @@ def test_what_is_asked_is_every_combination_once() -> None:
         for norm, label in (("linf", "auto"), ("l2", "auto"), ("l2", "pgd:1"), ("l2", "pgd:3"))
     ]
     assert {ask.budget for ask in asks(spec)} == {40}
+
+
+def test_what_is_changed_stands_in_the_text_too() -> None:
+    spec = parse_spec(SPEC)
+    assert changed(spec) is spec
+    other = changed(spec, limit=3, models={"mine": 'my "net".pt'})
+    (dataset,) = other.datasets
+    (before,) = spec.datasets
+    assert dataset.limit == 3 != before.limit
+    assert [model.source for model in dataset.models] == [before.models[0].source, 'my "net".pt']
+    assert [model.like for model in dataset.models] == [model.like for model in before.models]
+    assert other.attacks == spec.attacks
+    assert parse_spec(other.text) == other
+    assert changed(other, limit=before.limit).datasets[0].limit == before.limit
+
+
+def test_a_model_that_is_replaced_takes_its_weights_and_normalisation_along() -> None:
+    heavy = '{ source = "nets:resnet", like = "l2-at", weights = "w.pt", mean = "cifar10", trust_pickle = true }'
+    spec = parse_spec(SPEC.replace('plain = "mnist-plain"', f"plain = {heavy}"))
+    (model, _) = changed(spec, models={"plain": "mnist-l2-at"}).datasets[0].models
+    assert (model.source, model.like, model.weights, model.mean) == ("mnist-l2-at", "l2-at", None, None)
+    assert model.trust_pickle
 
 
 def test_radii_are_the_papers_for_the_kind_of_model_or_those_given() -> None:

@@ -80,6 +80,7 @@ def test_an_experiment_has_its_summary_its_tables_and_the_curves_of_its_runs(fol
     assert "\\\\begin{table" in page, "the LaTeX to save"
     assert "mine plain, cw (l2): needs foolbox" in page
     assert 'class="card"' in page
+    assert "It was made from Python" in page
 
 
 def test_the_pictures_are_of_our_attack(folder: Path) -> None:

@@ -7,7 +7,9 @@ import os
 import platform
 import subprocess
 import sys
+from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,16 +29,51 @@ def start(**facts: Any) -> dict[str, Any]:
         "git": git_revision(),
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "processor": processor_model(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
         "versions": {name: _version(name) for name in ("pdpgd", "torch", "numpy", "pyarrow", "ray")},
         **facts,
     }
 
 
 def processor() -> str:
-    """As far as the system tells, and the instructions that are used: with others, sums have other last bits."""
-    name = f"{platform.processor() or platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+    """Name the processor, and the instructions that torch and oneDNN use on it.
+
+    Bits depend on all of them: two processors that both have AVX-512 may still add in another order.
+    """
+    name = f"{processor_model()}, {torch.backends.cpu.get_cpu_capability()}"
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
     return name if limit is None else f"{name}, oneDNN at most {limit}"
+
+
+@cache
+def processor_model() -> str:
+    """Name the processor's model as the system tells it; its architecture where the system tells no more."""
+    return _linux_processor() or _mac_processor() or platform.processor() or platform.machine()
+
+
+def _linux_processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    # The entries of the first core come first: the later ones are not to replace them.
+    entries = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))}
+    if "model name" not in entries:
+        return None
+    numbers = {"family": "cpu family", "model": "model", "stepping": "stepping"}
+    details = ", ".join(f"{name} {entries[key]}" for name, key in numbers.items() if key in entries)
+    return f"{entries['model name']} ({details})" if details else entries["model name"]
+
+
+def _mac_processor() -> str | None:
+    if sys.platform != "darwin":
+        return None
+    try:
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def git_revision() -> str | None:

@@ -73,6 +73,10 @@ def making_of(source: Source, number: int) -> Making:
         versions = {name: version for name, version in last.get("versions", {}).items() if version}
         facts += [
             ("machine", str(last.get("platform"))),
+            (
+                "processor",
+                ", ".join(str(last[name]) for name in ("processor", "capability") if name in last) or "unknown",
+            ),
             ("python", str(last.get("python"))),
             ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
             ("git revision", str(last.get("git") or "none")),

@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 # The constraints reach pip's build environments too, so that nothing pulls in another torch.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check format docs bench bench-auto bench-evaluate bench-peers bench-port bench-report bench-rivals zoo clean
+.PHONY: help demo test test-arithmetic check format docs bench bench-auto bench-evaluate bench-peers bench-port bench-report bench-rivals zoo clean
 
 help:
 	@echo "make demo        evaluate a shipped net on embedded images in every norm"
 	@echo "make test        run the tests"
+	@echo "make test-arithmetic  the numerical tests as other processors compute, with one thread and two"
 	@echo "make check       format, lint, types and import rules"
 	@echo "make format      rewrite the code in the house format"
 	@echo "make docs        the documentation, as a site in site/ that needs no network"
@@ -47,8 +48,14 @@ $(VENV)/.port: constraints.txt $(VENV)/.dev
 demo: $(VENV)/.demo
 	$(BIN)/pdpgd demo
 
+# A worker a core, each with one torch thread; Ray, Chromium and the memory tests stay together on one worker each.
+TEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadgroup
+
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -q
+	$(TEST)
+
+test-arithmetic: $(VENV)/.dev
+	$(BIN)/python scripts/test_arithmetic.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -1,0 +1,93 @@
+"""Run the numerical tests under other arithmetic than this machine's own.
+
+    python scripts/test_arithmetic.py [PYTEST ARGUMENT ...]
+
+Another processor has other vector widths and fused operations, and another number of threads adds in another order: the
+last bits of every sum differ. The settings below make one processor compute like several, in as few runs as hold every
+pair of their values. Arguments replace the tests that are run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+NUMERICAL = (
+    *("tests/properties", "tests/contracts", "tests/unit/baselines", "tests/end_to_end/test_arithmetic.py"),
+    *(f"tests/unit/test_{name}.py" for name in ("criteria", "custom_norm", "game", "linearised", "loop", "norms")),
+    *(f"tests/unit/test_{name}.py" for name in ("pruning", "radii", "starts")),
+    *(f"tests/unit/evaluation/test_{name}.py" for name in ("cheap", "eight_bit", "late_gain", "metrics", "referee")),
+)
+# MKL computes the matrix products, and has a switch of its own.
+CAPABILITIES = {"default": "COMPATIBLE", "avx2": "AVX2", "avx512": "AVX512"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One kind of arithmetic: torch's vector instructions, those of oneDNN, and the number of threads."""
+
+    capability: str
+    onednn: str | None
+    threads: int
+
+    def __str__(self) -> str:
+        return f"{self.capability:<10}{self.onednn or 'unset':<10}{self.threads}"
+
+    def environment(self) -> dict[str, str]:
+        """The variables that set it, for a new process."""
+        onednn = {} if self.onednn is None else {"ONEDNN_MAX_CPU_ISA": self.onednn}
+        return {
+            "ATEN_CPU_CAPABILITY": self.capability,
+            "MKL_CBWR": CAPABILITIES[self.capability],
+            "PDPGD_TEST_THREADS": str(self.threads),
+            **onednn,
+        }
+
+
+SETTINGS = (
+    Setting("default", "AVX2", 1),
+    Setting("default", None, 2),
+    Setting("avx2", "AVX2", 2),
+    Setting("avx2", None, 1),
+    Setting("avx512", "AVX2", 2),
+    Setting("avx512", None, 1),
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the tests under every setting that the processor has; the exit code is 0 if all pass."""
+    best = torch.backends.cpu.get_cpu_capability().lower()
+    known = list(CAPABILITIES)
+    reach = known.index(best) if best in known else 0
+    outcomes: list[tuple[Setting, str, float]] = []
+    for setting in SETTINGS:
+        if known.index(setting.capability) > reach:
+            outcomes.append((setting, f"skipped: this processor has {best}", 0.0))
+            continue
+        print(f"\ncapability, oneDNN at most, threads: {' '.join(str(setting).split())}", flush=True)
+        begin = time.perf_counter()
+        code = _tests(setting, arguments or list(NUMERICAL))
+        outcomes.append((setting, "passed" if code == 0 else f"FAILED ({code})", time.perf_counter() - begin))
+    print(f"\n{'capability':<12}{'oneDNN':<10}{'threads':<9}{'seconds':>8}")
+    for setting, outcome, seconds in outcomes:
+        print(f"{setting.capability:<12}{setting.onednn or 'unset':<10}{setting.threads:<9}{seconds:>8.0f}  {outcome}")
+    return int(any(outcome.startswith("FAILED") for _, outcome, _ in outcomes))
+
+
+def _tests(setting: Setting, what: list[str]) -> int:
+    # Two threads a worker on two cores: half the workers, so that no core is asked for twice.
+    workers = max(1, (os.cpu_count() or 1) // setting.threads)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(min(workers, 8)), "--dist", "loadgroup", *what]
+    environment = {**os.environ, **setting.environment()}
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -49,7 +49,7 @@ demo: $(VENV)/.demo
 	$(BIN)/pdpgd demo
 
 # A worker a core, each with one torch thread; Ray, Chromium and the memory tests stay together on one worker each.
-TEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadgroup
+TEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 8
 
 test: $(VENV)/.dev
 	$(TEST)

@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
 def _tests(setting: Setting, what: list[str]) -> int:
     # Two threads a worker on two cores: half the workers, so that no core is asked for twice.
     workers = max(1, (os.cpu_count() or 1) // setting.threads)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(min(workers, 8)), "--dist", "loadgroup", *what]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(min(workers, 8)), *what]
     environment = {**os.environ, **setting.environment()}
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from support.patience import PATIENCE
+
 
 def run(*arguments: str, at: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pdpgd", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=at)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=at)
 
 
 def test_the_demo_ends_with_every_norm_fooled_and_the_place_of_the_results(tmp_path: Path) -> None:

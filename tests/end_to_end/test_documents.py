@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import pdpgd
+from support.patience import PATIENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
@@ -93,7 +94,7 @@ def run_shell(block: Block, folder: pathlib.Path) -> None:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert outcome.returncode == 0, f"{block.document}:\n{script}\n{outcome.stdout}{outcome.stderr}"
 

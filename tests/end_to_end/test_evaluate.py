@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pdpgd import evaluate
+from support.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["mnist-plain", "mnist-1000", "--limit", "12", "--budget", "40", "--chunk-size", "6", "--threads", "1"]
@@ -17,7 +18,7 @@ SMALL = ["mnist-plain", "mnist-1000", "--limit", "12", "--budget", "40", "--chun
 
 def run(*arguments: str, at: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pdpgd", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=at)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=at)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,7 @@ def test_exported_pictures_are_still_adversarial_for_a_script_that_only_reads_th
     assert done.returncode == 0, done.stderr
     assert "24 PNG files" in done.stdout
     script = [sys.executable, str(ROOT / "scripts/check_exported.py"), "pictures", "mnist-plain"]
-    read = subprocess.run(script, capture_output=True, text=True, timeout=300, cwd=place)
+    read = subprocess.run(script, capture_output=True, text=True, timeout=PATIENCE, cwd=place)
     assert read.returncode == 0, read.stderr
     assert read.stdout == "24 of 24 PNG files are still adversarial\n"
 

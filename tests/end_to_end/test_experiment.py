@@ -19,6 +19,7 @@ from pdpgd.cli import main
 from pdpgd.experiments.results import Results, load_results
 from pdpgd.experiments.spec import load_spec
 from pdpgd.subjects.restricted_imagenet import LABELS
+from support.patience import PATIENCE
 
 SPEC = """
 title = "tiny"
@@ -155,7 +156,7 @@ def test_killed_it_goes_on_and_loses_nothing(spec: Path) -> None:
     out = spec.parent / "out"
     command = [sys.executable, "-m", "pdpgd", "experiment", "run", str(spec), "--out", str(out), "--workers", "1"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while len(files(out)) < 4 and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from support.patience import PATIENCE
+
 SCRIPT = """
 import resource, torch, pdpgd
 
@@ -31,6 +33,6 @@ print(peak() - before)
 
 
 def test_a_thousand_images_with_a_hundred_restarts_stay_within_2_gib() -> None:
-    outcome = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=600)
+    outcome = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=PATIENCE)
     assert outcome.returncode == 0, outcome.stderr
     assert int(outcome.stdout) < 2 * 2**30

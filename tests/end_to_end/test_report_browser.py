@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 from pdpgd.cli import main
 from support.browser import browser, complaints, requests, resize
 from support.evil import EVIL, evaluated_under_an_evil_name
+from support.patience import PATIENCE
 
 RUN = ["mnist-1000", "--norm", "linf", "--norm", "l0", "--budget", "20", "--limit", "15", "--threads", "1"]
 
@@ -54,9 +56,9 @@ def opened(chrome: Any, page: Path) -> Iterator[Any]:
     assert requests(chrome) == []
 
 
-def until(holds: Callable[[], Any], seconds: float = 10) -> Any:
+def until(holds: Callable[[], Any]) -> Any:
     """What it gives, as soon as that is something."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + PATIENCE
     while not (found := holds()):
         assert time.monotonic() < end, "it did not come about in time"
         time.sleep(0.05)
@@ -136,13 +138,15 @@ def test_a_curve_says_its_numbers_where_the_pointer_is(opened: Any) -> None:
     come_into_view(opened, "#curve-0-linf .chart")
     until(lambda: opened.execute_script("return !!document.querySelector('#curve-0-linf .main-svg')"))
     plot = find(opened, "#curve-0-linf .nsewdrag")
-    for across in (-80, -40, 0, 40):
-        ActionChains(opened).move_to_element_with_offset(plot, across, -plot.size["height"] // 2 + 12).perform()
+    offsets = itertools.cycle((-80, -40, 0, 40))
+
+    def labels() -> Any:
+        move = ActionChains(opened)
+        move.move_to_element_with_offset(plot, next(offsets), -plot.size["height"] // 2 + 12).perform()
         time.sleep(0.2)
-        labels = opened.find_elements("css selector", "#curve-0-linf .hovertext")
-        if labels:
-            break
-    text = labels[0].get_attribute("textContent")
+        return opened.find_elements("css selector", "#curve-0-linf .hovertext")
+
+    text = until(labels)[0].get_attribute("textContent")
     assert "% withstand" in text
     assert "mnist" in text
 

@@ -22,10 +22,10 @@ from pdpgd.errors import StorageError
 from pdpgd.evaluation.runner import evaluate
 from support.bad_models import Spoiling
 from support.models import random_affine
+from support.patience import PATIENCE
 
 SAMPLES, SPOILT = 72, 70
 """The look at the model is at the first 64: it hangs beyond them, in the last of three chunks."""
-PATIENCE = 120.0
 
 PROGRAM = """
 import pickle, signal, sys

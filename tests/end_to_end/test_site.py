@@ -14,6 +14,7 @@ from urllib.parse import unquote, urldefrag
 import pytest
 
 import pdpgd
+from support.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 REMOTE = re.compile(r"(?:https?:)?//")
@@ -54,7 +55,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     said = outcome.stdout + outcome.stderr
     assert outcome.returncode == 0, said

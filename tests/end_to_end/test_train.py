@@ -16,6 +16,7 @@ import torch
 
 from pdpgd.cli import main
 from pdpgd.subjects.models import load_model
+from support.patience import PATIENCE
 
 NET = """
 from torch import nn
@@ -47,11 +48,13 @@ def command(name: str, *more: str) -> list[str]:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command(*arguments), cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not path.exists():
         assert process.poll() is None, "the training ended before it could be killed"
         assert time.monotonic() < deadline

@@ -15,6 +15,7 @@ from torch import Tensor
 import pdpgd as pdpgd_package
 from pdpgd import Observation, PDGDConfig, PDPGDConfig, pdgd, pdpgd
 from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, ramp_affine
+from support.patience import PATIENCE
 
 CENTRE = 0.5
 
@@ -237,4 +238,4 @@ def test_the_level_of_linf_ends_on_a_metric_that_is_not_finite() -> None:
     )
     home = str(Path(pdpgd_package.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([home, os.environ.get("PYTHONPATH", "")])}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=PATIENCE)

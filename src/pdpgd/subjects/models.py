@@ -18,7 +18,7 @@ from torch import nn
 from pdpgd.errors import InvalidInputError, SubjectError, UnknownNameError
 from pdpgd.subjects import archives, programs, zoo
 from pdpgd.subjects.adapters.adapter import Adapter
-from pdpgd.subjects.architectures import architecture_by_name
+from pdpgd.subjects.architectures import ARCHITECTURES, architecture_by_name
 from pdpgd.subjects.cards import ModelCard
 from pdpgd.subjects.normalise import Normalisation, NormalisationChoice, Normalised
 from pdpgd.subjects.weights import checksum, load_weights, unpickled
@@ -127,10 +127,17 @@ def _from_file(path: Path, *, trust_pickle: bool) -> nn.Module:
 def _from_card(weights: Path) -> nn.Module:
     """What `pdpgd train` wrote: the card beside the weights names the architecture and their checksum."""
     card = ModelCard.read(weights.with_suffix(".json"))
+    if not isinstance(card.architecture, str) or card.architecture not in ARCHITECTURES:
+        # A card is data: to import what it names would be to run code that nobody asked for.
+        raise SubjectError(
+            f"{weights}: expected a card with one of our architectures ({', '.join(ARCHITECTURES)}), "
+            f"got {card.architecture!r}; give package.module:factory as the model and this file as its weights "
+            f"(--weights {weights})"
+        )
     found = checksum(weights)
     if found != card.sha256:
         raise SubjectError(f"{weights}: expected the checksum {card.sha256} of its card, got {found}")
-    model = untrained(card.architecture)
+    model = ARCHITECTURES[card.architecture].untrained()
     load_weights(model, weights)
     return model
 

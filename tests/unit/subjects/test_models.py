@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -92,6 +93,26 @@ def test_weights_with_their_card_beside_them_are_a_model(tmp_path: Path) -> None
         shutil.copy(zoo.path("mnist-plain").with_suffix(suffix), tmp_path / f"mine{suffix}")
     images = torch.rand(2, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     assert torch.equal(load_model(str(tmp_path / "mine.safetensors"))(images), load_model("mnist-plain")(images))
+
+
+@pytest.mark.parametrize(
+    "architecture", ["sys:exit", "os:abort", "leaves_a_marker:make", "mnist-huge", "", 3, ["a"], None]
+)
+def test_a_card_may_name_only_architectures_of_ours_and_nothing_is_imported_for_others(
+    architecture: object, here: Path
+) -> None:
+    (here / "leaves_a_marker.py").write_text("open('ran', 'w').close()")
+    shutil.copy(zoo.path("mnist-plain"), here / "mine.safetensors")
+    card = json.loads(zoo.path("mnist-plain").with_suffix(".json").read_text())
+    (here / "mine.json").write_text(json.dumps({**card, "architecture": architecture}))
+    with pytest.raises(SubjectError) as caught:
+        load_model("mine.safetensors")
+    assert f"got {architecture!r}" in str(caught.value)
+    assert "give package.module:factory as the model and this file as its weights (--weights mine.safetensors)" in str(
+        caught.value
+    )
+    assert not (here / "ran").exists()
+    assert "leaves_a_marker" not in sys.modules
 
 
 @pytest.mark.parametrize("name", ["net", "Net", "ready", "late"])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.criteria import Criterion, Surrogate, lead_over
-from pdpgd.errors import InvalidInputError, ModelError, PdpgdError, named, warn_user
+from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, ModelError, PdpgdError, named, warn_user
 from pdpgd.tensors import flat
 
 Model = Callable[[Tensor], Any]
@@ -77,9 +77,10 @@ class Classifier:
             output = self._model(points)
         except PdpgdError:
             raise
-        except Exception as error:  # torch raises RuntimeError, but the libraries models come from raise anything
+        except FOREIGN_ERRORS as error:  # torch raises RuntimeError, but the libraries models come from raise anything
             raise ModelError(
-                f"the model failed on inputs of shape {tuple(points.shape)}, {points.dtype}, {points.device}: {error}"
+                f"the model failed on inputs of shape {tuple(points.shape)}, {points.dtype}, {points.device}: "
+                f"{type(error).__name__}: {error}"
             ) from error
         output = getattr(output, "logits", output)
         return self._checked(output, points, samples).to(points.dtype)
@@ -137,7 +138,12 @@ def _slope(loss: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
     """The gradient of the summed losses at the points; `keep` the graph for another one."""
     gradient = None
     if loss.requires_grad:
-        (gradient,) = torch.autograd.grad(loss.sum(), leaf, allow_unused=True, retain_graph=keep)
+        try:
+            (gradient,) = torch.autograd.grad(loss.sum(), leaf, allow_unused=True, retain_graph=keep)
+        except PdpgdError:
+            raise
+        except FOREIGN_ERRORS as error:  # a model may have gradients of its own making
+            raise ModelError(f"the model failed in its backward pass: {type(error).__name__}: {error}") from error
     if gradient is None:
         raise ModelError("expected logits that depend on the inputs, got a graph that does not reach them")
     return gradient

@@ -10,6 +10,10 @@ from collections.abc import Iterable
 # Errors name at most so many samples.
 SAMPLES_NAMED = 8
 
+# What a user's model, attack or data may raise. SystemExit is among them because, let through, it would end the process
+# with the exit code of its choice and without a result. Ctrl-C is not: it is the user's own.
+FOREIGN_ERRORS = (Exception, SystemExit)
+
 
 class PdpgdError(Exception):
     """The parent of every error this package raises on purpose."""

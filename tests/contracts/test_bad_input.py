@@ -197,8 +197,8 @@ def test_answers_that_are_no_logits_are_refused(run: Run, output: Any, words: tu
     refused(run, ModelError, *words, model=output)
 
 
-@pytest.mark.parametrize("kind", [RuntimeError, ValueError, AssertionError, KeyError])
-def test_a_model_that_fails_is_named_with_its_cause(run: Run, kind: type[Exception]) -> None:
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError, AssertionError, KeyError, SystemExit])
+def test_a_model_that_fails_is_named_with_its_cause(run: Run, kind: type[BaseException]) -> None:
     def failing(x: Tensor) -> Tensor:
         raise kind("mat1 and mat2 shapes cannot be multiplied")
 
@@ -207,6 +207,23 @@ def test_a_model_that_fails_is_named_with_its_cause(run: Run, kind: type[Excepti
     assert "(6, 5)" in str(caught.value)
     assert "torch.float32" in str(caught.value)
     assert isinstance(caught.value.__cause__, kind)
+
+
+class Leaving(torch.autograd.Function):
+    """The identity, whose gradient ends the process."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradient: Tensor) -> Tensor:
+        raise SystemExit(0)
+
+
+def test_a_model_that_ends_the_process_in_its_gradient_is_a_model_error(run: Run, model: Affine) -> None:
+    with pytest.raises(ModelError, match="the model failed in its backward pass: SystemExit: 0"):
+        run(model=lambda x: model(Leaving.apply(x)))
 
 
 def test_a_model_of_the_wrong_width_is_a_model_error(run: Run) -> None:

@@ -26,6 +26,14 @@ def main(arguments: list[str] | None = None) -> int:
     except PdpgdError as error:
         print(f"pdpgd: {error}", file=sys.stderr)
         return UNFINISHED if isinstance(error, UnfinishedError | StorageError | EngineError) else 2
+    except SystemExit as stop:
+        # The parser's own exits came before: this one is from a model, an attack or a library.
+        print(
+            f"pdpgd: expected a result, got an exit with {stop.code!r} from code that the command called: "
+            "take sys.exit out of it",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt as stop:
         print(f"pdpgd: {stop or 'stopped'}", file=sys.stderr)
         return 130

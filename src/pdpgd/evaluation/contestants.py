@@ -13,7 +13,7 @@ from torch import Tensor
 from pdpgd import catalogue
 from pdpgd.attacks.contract import AttackResult, Observe
 from pdpgd.classifier import Model
-from pdpgd.errors import AttackError, PdpgdError
+from pdpgd.errors import FOREIGN_ERRORS, AttackError, PdpgdError
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Contestant:
             result = attack(model, inputs.clone(), labels.clone(), norm=norm, **_accepted(attack, offered))
         except PdpgdError:
             raise
-        except Exception as error:  # the user's own function may raise anything
+        except FOREIGN_ERRORS as error:  # the user's own function may raise anything
             raise AttackError(f"attack {self.name}: expected points, got {type(error).__name__}: {error}") from error
         for name in ("adversarials", "found"):
             if not isinstance(getattr(result, name, None), Tensor):

@@ -15,7 +15,7 @@ from pdpgd.classifier import Model
 from pdpgd.errors import InvalidInputError, ModelError
 from pdpgd.subjects import Samples, load_data, load_model
 from pdpgd.subjects.normalise import NormalisationChoice
-from pdpgd.subjects.samples import ArraySamples, numbered_classes
+from pdpgd.subjects.samples import ArraySamples, numbered_classes, reading
 from pdpgd.subjects.wrapped import wrap
 
 READ_AT_ONCE = 100
@@ -143,7 +143,8 @@ def identity_of(samples: Samples) -> dict[str, Any]:
     digest = hashlib.sha256()
     shape: tuple[int, ...] = ()
     for first in range(0, len(samples), READ_AT_ONCE):
-        images, labels = samples.batch(torch.arange(first, min(first + READ_AT_ONCE, len(samples))))
+        with reading(samples.name):
+            images, labels = samples.batch(torch.arange(first, min(first + READ_AT_ONCE, len(samples))))
         digest.update(_bytes(images))
         digest.update(_bytes(labels))
         shape = tuple(images.shape[1:])

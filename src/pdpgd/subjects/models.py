@@ -15,7 +15,7 @@ from typing import cast
 import torch
 from torch import nn
 
-from pdpgd.errors import InvalidInputError, SubjectError, UnknownNameError
+from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, SubjectError, UnknownNameError
 from pdpgd.subjects import archives, programs, zoo
 from pdpgd.subjects.adapters.adapter import Adapter
 from pdpgd.subjects.architectures import ARCHITECTURES, architecture_by_name
@@ -161,7 +161,7 @@ def _from_factory(source: str) -> nn.Module:
             raise SubjectError(f"{source}: expected a function that makes a model, got {type(factory).__name__}")
         try:
             model = factory()
-        except Exception as error:
+        except FOREIGN_ERRORS as error:
             raise SubjectError(f"{source}: expected a model, got {type(error).__name__}: {error}") from error
     if not isinstance(model, nn.Module):
         raise SubjectError(f"{source}: expected it to return a torch.nn.Module, got {type(model).__name__}")
@@ -192,7 +192,7 @@ def _module(name: str, source: str) -> ModuleType:
         raise SubjectError(
             f"{source}: expected a module that can be imported, got no module {error.name!r}{suggestion}"
         ) from error
-    except Exception as error:
+    except FOREIGN_ERRORS as error:
         raise SubjectError(f"{source}: importing {name} failed with {type(error).__name__}: {error}") from error
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from pdpgd.errors import ModelError, SubjectError, warn_user
+from pdpgd.errors import FOREIGN_ERRORS, ModelError, SubjectError, warn_user
 from pdpgd.subjects import pickles
 from pdpgd.subjects.import_faults import quiet_jit
 
@@ -94,7 +94,7 @@ def load_export(path: Path, *, trust_pickle: bool) -> nn.Module:
     try:
         with pickles.unpickling(trusted=trust_pickle):
             program = torch.export.load(str(path))
-    except Exception as error:  # torch unpacks the graph without checks: what a damaged one raises is anyone's guess
+    except FOREIGN_ERRORS as error:  # torch unpacks the graph without checks: a damaged one may raise anything
         refused = None if trust_pickle else pickles.refused_in(error)
         if refused is not None:
             raise pickles.refusal(path, refused) from error

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from pdpgd.errors import SubjectError, named
+from pdpgd.errors import FOREIGN_ERRORS, PdpgdError, SubjectError, named
 
 Rows = Sequence[int] | Tensor
 
@@ -40,6 +41,17 @@ class Samples(Protocol):
     def batch(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """The images of these rows as float32 in [0, 1], shape (rows, channels, height, width), and their labels."""
         ...
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn what a user's own data set raises while it is read into an error that names it."""
+    try:
+        yield
+    except PdpgdError:
+        raise
+    except FOREIGN_ERRORS as error:
+        raise SubjectError(f"{name}: expected samples, got {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)

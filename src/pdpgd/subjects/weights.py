@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd import extras
-from pdpgd.errors import InvalidInputError, SubjectError
+from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, SubjectError
 from pdpgd.files import replace_file
 from pdpgd.subjects import archives, pickles
 
@@ -81,7 +81,7 @@ def unpickled(path: Path, *, trust_pickle: bool) -> object:
             return torch.load(path, map_location="cpu", weights_only=not trust_pickle)
     except OSError as error:
         raise archives.unreadable(path, error) from error
-    except Exception as error:  # a damaged pickle fails in any way it likes
+    except FOREIGN_ERRORS as error:  # a damaged pickle fails in any way it likes
         if not trust_pickle and isinstance(error, pickle.UnpicklingError) and pickles.is_whole_pickle(path):
             raise pickles.refusal(path, error) from error
         raise SubjectError(

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from pdpgd.errors import SubjectError
-from pdpgd.subjects.samples import ArraySamples, Rows, check_labels, check_range, numbered_classes
+from pdpgd.subjects.samples import ArraySamples, Rows, check_labels, check_range, numbered_classes, reading
 
 Source = Dataset[Any] | DataLoader[Any]
 
@@ -36,7 +36,8 @@ class DatasetSamples:
     def batch(self, rows: Rows) -> tuple[Tensor, Tensor]:
         rows = torch.as_tensor(rows)
         labels = self.labels[rows]
-        pairs = [_pair(self.name, row, self.dataset[row]) for row in rows.tolist()]
+        with reading(self.name):
+            pairs = [_pair(self.name, row, self.dataset[row]) for row in rows.tolist()]
         for row, expected, (_, label) in zip(rows.tolist(), labels.tolist(), pairs, strict=True):
             if label != expected:
                 raise SubjectError(
@@ -58,14 +59,17 @@ def wrap(source: Source, *, count: int | None = None) -> ArraySamples | DatasetS
     """
     dataset = source.dataset if isinstance(source, DataLoader) else source
     name = type(dataset).__name__
-    if isinstance(source, DataLoader):
-        return _in_memory(name, dataset, islice(_unbatched(name, source), count))
-    if isinstance(source, IterableDataset):
-        return _in_memory(name, dataset, islice(source, count))
-    if not hasattr(source, "__len__"):
-        raise SubjectError(f"{name}: expected a data set with a length (__len__) or an IterableDataset, got neither")
-    labels = _labels(name, source, count)
-    return DatasetSamples(name, source, labels, _classes(name, dataset, labels))
+    with reading(name):
+        if isinstance(source, DataLoader):
+            return _in_memory(name, dataset, islice(_unbatched(name, source), count))
+        if isinstance(source, IterableDataset):
+            return _in_memory(name, dataset, islice(source, count))
+        if not hasattr(source, "__len__"):
+            raise SubjectError(
+                f"{name}: expected a data set with a length (__len__) or an IterableDataset, got neither"
+            )
+        labels = _labels(name, source, count)
+        return DatasetSamples(name, source, labels, _classes(name, dataset, labels))
 
 
 def _in_memory(name: str, dataset: object, items: Iterable[object]) -> ArraySamples:

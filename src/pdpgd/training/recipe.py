@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from pdpgd.errors import InvalidInputError, UnknownNameError
+from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, UnknownNameError
 from pdpgd.subjects import zoo
 from pdpgd.subjects.cards import ModelCard
 from pdpgd.subjects.data import load_data
@@ -137,10 +137,10 @@ def _check_fit(model: nn.Module, samples: Samples) -> None:
     try:
         with torch.no_grad():
             logits = model.eval()(images)
-    except RuntimeError as error:
+    except FOREIGN_ERRORS as error:
         raise InvalidInputError(
             f"architecture: expected one that takes images of shape {tuple(images.shape[1:])}, got one that fails "
-            f"on them: {error}"
+            f"on them: {type(error).__name__}: {error}"
         ) from error
     if logits.shape != (1, len(samples.classes)):
         raise InvalidInputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -251,6 +252,7 @@ def test_an_attack_that_claims_nothing_is_not_unverified(images: Tensor) -> None
         (lambda inputs: claims(inputs.flatten(1)), r"got \(4, 108\) and \(4,\)"),
         (lambda inputs: claims(inputs, torch.ones(len(inputs), 1)), r"got \(4, 3, 6, 6\) and \(4, 1\)"),
         (lambda inputs: 1 / 0, "got ZeroDivisionError: division by zero"),
+        (lambda inputs: sys.exit(0), "expected points, got SystemExit: 0"),
     ],
 )
 def test_what_is_no_result_stops_the_run_and_is_named(

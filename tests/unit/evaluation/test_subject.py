@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
-from pdpgd.errors import InvalidInputError, ModelError
+from pdpgd.errors import InvalidInputError, ModelError, SubjectError
 from pdpgd.evaluation import subject as subjects
 from pdpgd.evaluation.subject import LiveModel, NamedModel, Subject, checksum_of, identity_of, samples_of, subject_of
 from pdpgd.subjects import load_data, load_model
+from pdpgd.subjects.samples import ArraySamples
 from support.models import TinyConv
 
 NOT_GIVEN: dict[str, Any] = {"weights": None, "normalisation": None, "trust_pickle": False}
@@ -175,3 +176,12 @@ def test_a_data_set_is_read_no_further_than_the_limit() -> None:
 
 def test_samples_that_were_loaded_already_are_taken_as_they_are() -> None:
     assert len(samples_of(load_data("mnist-1000"), limit=7, root=None)) == 7
+
+
+def test_samples_of_ones_own_that_end_the_process_are_an_error(images: Tensor, labels: Tensor) -> None:
+    class Leaving(ArraySamples):
+        def batch(self, rows: Any) -> tuple[Tensor, Tensor]:
+            raise SystemExit(0)
+
+    with pytest.raises(SubjectError, match="mine: expected samples, got SystemExit: 0"):
+        identity_of(Leaving("mine", images, labels, tuple("abcde")))

@@ -40,6 +40,7 @@ number = 3
 
 def text(): return "no model"
 def broken(): raise KeyError("no layer 7")
+def leaves(): raise SystemExit(0)
 def late():
     import lent_by_the_directory
     return net()
@@ -52,6 +53,7 @@ FILES = {
     "lent_by_the_directory": "",
     "imports_the_missing": "import nowhere_to_be_found",
     "does_not_parse": "def net(:",
+    "leaves_at_once": "import sys; sys.exit(0)",
 }
 
 
@@ -160,6 +162,8 @@ def test_without_a_normalisation_nothing_is_put_inside(here: Path) -> None:
         ("nets_for_a_test:number", "expected a function that makes a model, got int"),
         ("nets_for_a_test:text", "expected it to return a torch.nn.Module, got str"),
         ("nets_for_a_test:broken", "got KeyError: 'no layer 7'"),
+        ("nets_for_a_test:leaves", "expected a model, got SystemExit: 0"),
+        ("leaves_at_once:net", "importing leaves_at_once failed with SystemExit: 0"),
         ("nets_for_a_test:wants", "got TypeError: wants() missing 1 required positional argument"),
         (":net", "got no module name before the colon"),
         ("my-nets:net", "got no module name before the colon"),

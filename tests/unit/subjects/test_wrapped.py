@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
@@ -141,6 +142,29 @@ def picture(image: Tensor) -> Image.Image:
 def test_what_is_no_image_or_no_label_is_refused(change: Callable[[Tensor, int], object], complaint: str) -> None:
     with pytest.raises(errors.SubjectError, match=complaint):
         load_data(Counted(change=change)).batch(range(5))
+
+
+class Leaving(Stream):
+    def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+        sys.exit(0)
+
+
+def leave(image: Tensor, label: int) -> object:
+    sys.exit(0)
+
+
+@pytest.mark.parametrize("source", [Counted(change=leave), DataLoader(Counted(change=leave)), Leaving()])
+def test_data_that_end_the_process_are_an_error(source: Dataset[object] | DataLoader[object]) -> None:
+    with pytest.raises(errors.SubjectError, match=r"(Counted|Leaving): expected samples, got SystemExit: 0"):
+        load_data(source)
+
+
+def test_data_that_end_the_process_when_they_are_read_again_are_an_error() -> None:
+    dataset = Counted(targets=LABELS.tolist())
+    samples = load_data(dataset)
+    dataset.change = leave
+    with pytest.raises(errors.SubjectError, match="Counted: expected samples, got SystemExit: 0"):
+        samples.batch([1])
 
 
 def test_labels_may_be_tensors_or_numpy_integers() -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from torch import nn
 
-from pdpgd.errors import InvalidInputError, PdpgdError, SubjectError
+from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, PdpgdError, SubjectError
 from pdpgd.subjects import pickles
 from pdpgd.subjects.normalise import Normalisation
 
@@ -38,7 +38,7 @@ def loading(source: str, *, trust_pickle: bool) -> Iterator[None]:
             yield
     except PdpgdError:
         raise
-    except Exception as error:  # no network, no such weights, a checkpoint that does not fit: each in its own class
+    except FOREIGN_ERRORS as error:  # no network, no weights, a checkpoint that does not fit: each in its own class
         refused = None if trust_pickle else pickles.refused_in(error)
         if refused is not None:
             raise pickles.refusal(source, refused) from error

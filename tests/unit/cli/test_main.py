@@ -1,0 +1,108 @@
+"""No command ends as if all were well without its result."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pdpgd.cli import attacks, main
+from pdpgd.subjects import zoo
+
+NETS = """
+import sys
+from torch import nn
+
+class Net(nn.Module):
+    def forward(self, x):
+        sys.exit(0)
+
+def leaves():
+    sys.exit(0)
+"""
+MODULES = {"nets_that_leave": NETS, "leaves_when_imported": "import sys; sys.exit()"}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    for name, content in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("code", [None, 0, "", "all is well", 5])
+def test_an_exit_from_inside_a_command_is_reported_and_is_no_success(
+    code: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def leave(options: object) -> int:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(attacks, "run", leave)
+    assert main(["attacks"]) == 2
+    assert f"expected a result, got an exit with {code!r}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["evaluate", "--help"], 0), (["evaluate"], 2)])
+def test_help_and_usage_end_as_they_did(arguments: list[str], code: int) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("architecture", ["sys:exit", "nets_that_leave:leaves", "leaves_when_imported:net"])
+@pytest.mark.parametrize(
+    "command", [("evaluate", "--require", "trusted"), ("compare", "--norm", "l2", "--attacks", "auto")]
+)
+def test_a_card_that_names_code_is_refused(
+    architecture: str, command: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(zoo.path("mnist-plain"), "card.safetensors")
+    card = json.loads(zoo.path("mnist-plain").with_suffix(".json").read_text())
+    Path("card.json").write_text(json.dumps({**card, "architecture": architecture}))
+    name, *options = command
+    assert main([name, "card.safetensors", "mnist-1000", "--limit", "2", *options]) == 2
+    said = capsys.readouterr()
+    assert "--weights card.safetensors" in said.err
+    assert not said.out
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "model", ["nets_that_leave:leaves", "nets_that_leave:Net", "leaves_when_imported:net", "sys:exit"]
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("evaluate", "mnist-1000", "--limit", "2", "--require", "trusted"),
+        ("compare", "mnist-1000", "--limit", "2", "--norm", "l2", "--attacks", "auto"),
+        ("accuracy",),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_model_that_ends_the_process_is_an_error(
+    model: str, command: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *options = command
+    assert main([name, model, *options]) == 2
+    said = capsys.readouterr()
+    assert "SystemExit" in said.err
+    assert not said.out
+
+
+@pytest.mark.parametrize("architecture", ["nets_that_leave:leaves", "nets_that_leave:Net", "leaves_when_imported:net"])
+def test_an_architecture_that_ends_the_process_is_not_trained(
+    architecture: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez("digits.npz", images=np.zeros((2, 28, 28), np.uint8), labels=np.arange(2))
+    data = ("--data", "digits.npz", "--test-data", "digits.npz")
+    assert main(["train", *data, "--architecture", architecture, "--name", "mine"]) == 2
+    assert "SystemExit" in capsys.readouterr().err
+    assert not Path("trained").exists()

@@ -25,7 +25,7 @@ def export(
     """Write the point of each sample and norm as a PNG of 8 bits, with an index.csv; return how many there are.
 
     What is written is the point the referee verified at 8 bits; samples without one, and those that were wrong to
-    begin with, are left out.
+    begin with, are left out. A run that has none at all is refused.
     """
     pillow = need("PIL.Image", extra="data", purpose="writing PNG files")
     if limit is not None and (type(limit) is not int or limit < 1):
@@ -42,6 +42,11 @@ def export(
             name = f"{norm}/{sample[row]:06d}.png"
             _write(place / name, _png(pillow, pixels[row]))
             rows.append((name, sample[row], norm, label[row], prediction[row], distance[row], fragile[row]))
+    if not rows:
+        asked = ", ".join(norms or evaluation.norms)
+        raise InvalidInputError(
+            f"run: expected adversarial examples in {asked}, verified at 8 bits, got none: nothing was written"
+        )
     text = io.StringIO()
     csv.writer(text).writerows([HEADINGS, *rows])
     _write(place / INDEX, text.getvalue().encode())

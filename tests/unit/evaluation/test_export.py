@@ -12,7 +12,7 @@ from torch import Generator
 from pdpgd import Evaluation, evaluate
 from pdpgd.errors import InvalidInputError, StorageError, UnknownNameError
 from pdpgd.evaluation.export import export
-from support.models import TinyConv
+from support.models import Stubborn, TinyConv
 
 
 @pytest.fixture
@@ -62,3 +62,11 @@ def test_what_cannot_be_exported_is_refused(evaluation: Evaluation, tmp_path: Pa
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="expected a directory to write to"):
         export(evaluation, tmp_path / "file" / "below")
+
+
+def test_a_run_without_adversarial_examples_gives_no_files_and_says_so(tmp_path: Path) -> None:
+    images, labels = torch.zeros(2, 3, 6, 6), torch.zeros(2, dtype=torch.long)
+    evaluation = evaluate(Stubborn(), (images, labels), norms=["linf"], budget=20)
+    with pytest.raises(InvalidInputError, match="expected adversarial examples in linf, verified at 8 bits, got none"):
+        export(evaluation, tmp_path / "pictures")
+    assert not (tmp_path / "pictures").exists()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 ELSEWHERE = """
 Models of your own, wherever a model is asked for:
   package.module:factory      Python; weights beside it as safetensors or a state dict
-  FILE                        TorchScript or torch.export
+  FILE                        TorchScript, torch.export or torch.save, with --trust-model-code
   timm:NAME                   needs pip install 'pdpgd[timm]'
   hf:NAME                     needs pip install 'pdpgd[huggingface]'
   robustbench:NAME            needs pip install 'pdpgd[robustbench]'"""

@@ -23,7 +23,10 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mean", help="of its normalisation: numbers with commas, or imagenet, cifar10, none")
     parser.add_argument("--std", help="of its normalisation")
     parser.add_argument(
-        "--trust-pickle", action="store_true", help="unpickle files: this runs whatever code they contain"
+        "--trust-model-code",
+        "--trust-pickle",
+        action="store_true",
+        help="run the code inside model files: pickles, TorchScript, torch.export, Python beside hf: models",
     )
 
 
@@ -55,7 +58,7 @@ def run_settings(options: argparse.Namespace) -> dict[str, Any]:
         **{name: getattr(options, name) for name in names},
         "weights": options.weights,
         "normalisation": normalisation(options),
-        "trust_pickle": options.trust_pickle,
+        "trust_model_code": options.trust_model_code,
         "data_dir": options.data_dir,
     }
 
@@ -82,7 +85,7 @@ def model(options: argparse.Namespace) -> nn.Module:
         options.model,
         weights=options.weights,
         normalisation=normalisation(options),
-        trust_pickle=options.trust_pickle,
+        trust_model_code=options.trust_model_code,
     )
 
 

@@ -48,25 +48,48 @@ def evaluate(
     address: str | None = None,
     weights: str | None = None,
     normalisation: NormalisationChoice = None,
+    trust_model_code: bool = False,
     trust_pickle: bool = False,
     data_dir: str | None = None,
     watcher: Watcher | None = None,
 ) -> Evaluation:
-    """How little must change before the model is wrong, for every sample and norm.
+    """Measure how little must change before the model is wrong, for every sample and norm.
 
-    `model` is a name or path (see `load_model`) or your own module, called as it is. `data` is a name, a path, a torch
-    data set or loader, or a pair (images, labels); `limit` takes the first ones. `attack` is a name of the catalogue,
-    with `budget` forward + backward passes a sample and norm (1000 if neither that nor `settings` are given), or a
-    function in the shape of `pdpgd.Attack`. Without `checks` the attack is run and its points are judged, and no more:
-    no cheap attacks beside it, no second starts, no rounding to 8 bits.
+    Args:
+        model: A name or path (see `load_model`), or your own module, which is called as it is.
+        data: A name, a path, a torch data set or loader, or a pair (images, labels).
+        norms: The norms to attack in, in this order: adversarial examples of one seed the next.
+        attack: The name of an attack in the catalogue, or a function in the shape of `pdpgd.Attack`.
+        budget: Maximum number of forward plus backward passes per sample and norm; 1000 if neither this nor
+            `settings` are given.
+        settings: Settings of the attack, over those that the budget implies.
+        checks: Run the cheap attacks, the second starts and the rounding to 8 bits besides the attack. Without them,
+            the adversarial examples of the attack are verified and nothing more.
+        limit: Evaluate the first `limit` samples.
+        out: Directory that results are written to as they come; the same call resumes a run that was stopped.
+        seed: Random seed for attack initialization.
+        chunk_size: Number of samples that are attacked and written together.
+        batch_size: Maximum number of rows that the model gets at once.
+        threads: CPU threads per chunk. Like `device`, part of what the bits of the results depend on: if not given,
+            a resumed run keeps what it was begun with.
+        device: Device to run on.
+        engine: "local" or "ray".
+        workers: Number of chunks processed at once: 1 if not given, on Ray as many as the cluster has room for.
+        address: Address of an existing Ray cluster.
+        weights: A file of weights to load into the model.
+        normalisation: The normalization to put inside the model.
+        trust_model_code: Consent to run the code that the file of the model or of its weights holds (see
+            `load_model`).
+        trust_pickle: Alias of `trust_model_code`.
+        data_dir: Directory that the data set lies in.
+        watcher: Told about the progress of the run.
 
-    `workers` is how many chunks are done at once: 1 if not given, on Ray all that the cluster has room for.
-
-    With `out`, the results are written to that directory as they come, and the same call goes on where it was stopped.
-    `threads` (of each chunk) and `device` are part of what the bits depend on: where they are not given, a run that
-    goes on keeps those it was begun with.
+    Returns:
+        The verified distances of every sample in every norm, with the reliability report.
     """
-    subject = subject_of(model, weights=weights, normalisation=normalisation, trust_pickle=trust_pickle)
+    subject = subject_of(
+        model, weights=weights, normalisation=normalisation, trust_model_code=trust_model_code or trust_pickle
+    )
     samples = samples_of(data, limit=limit, root=data_dir)
     contestant = contestant_of(attack, budget, settings or {})
     store: Store = MemoryStore() if out is None else DiskStore(Path(out).expanduser())

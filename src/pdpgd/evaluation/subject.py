@@ -40,7 +40,7 @@ class NamedModel:
     source: str
     weights: str | None = None
     normalisation: NormalisationChoice = None
-    trust_pickle: bool = False
+    trust_model_code: bool = False
     sha256: str | None = None
 
     def load(self, device: str) -> Model:
@@ -65,7 +65,7 @@ class NamedModel:
 
     def _loaded(self) -> nn.Module:
         return load_model(
-            self.source, weights=self.weights, normalisation=self.normalisation, trust_pickle=self.trust_pickle
+            self.source, weights=self.weights, normalisation=self.normalisation, trust_model_code=self.trust_model_code
         )
 
 
@@ -107,11 +107,11 @@ def checksum_of(model: Model) -> str:
 
 
 def subject_of(
-    model: str | Model, *, weights: str | None, normalisation: NormalisationChoice, trust_pickle: bool
+    model: str | Model, *, weights: str | None, normalisation: NormalisationChoice, trust_model_code: bool
 ) -> Subject:
     if isinstance(model, str):
-        named = NamedModel(model, weights, normalisation, trust_pickle)
-        return NamedModel(model, weights, normalisation, trust_pickle, named.identity()["sha256"])
+        named = NamedModel(model, weights, normalisation, trust_model_code)
+        return NamedModel(model, weights, normalisation, trust_model_code, named.identity()["sha256"])
     if not callable(model):
         raise InvalidInputError(
             f"model: expected a name, a path or something that maps inputs to logits, got {type(model).__name__}"

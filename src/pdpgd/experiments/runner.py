@@ -356,7 +356,7 @@ def _loaded(model: ModelAsk) -> tuple[Subject, Mapping[str, Any]]:
         model.source,
         weights=model.weights,
         normalisation=parse_normalisation(model.mean, model.std),
-        trust_pickle=model.trust_pickle,
+        trust_model_code=model.trust_pickle,
     )
     return subject, subject.identity()
 

@@ -38,34 +38,47 @@ def load_model(
     *,
     weights: str | Path | None = None,
     normalisation: NormalisationChoice = None,
+    trust_model_code: bool = False,
     trust_pickle: bool = False,
 ) -> nn.Module:
-    """A model in eval mode, on the CPU, its parameters frozen, which takes pixels in [0, 1] and answers with logits.
+    """Load a model that maps pixels in [0, 1] to logits, in eval mode, on the CPU, with its parameters frozen.
 
-    `source` is the name of a shipped net; package.module:factory, which may lie in the current directory; a path to the
-    weights that `pdpgd train` wrote, with their card beside them, or to a file of torch.jit.save or torch.export.save;
-    timm:NAME; robustbench:NAME or robustbench:DATASET/THREAT/NAME; or hf:NAME, from the hub of Hugging Face or a local
-    directory. `weights` is a file to load into it. `normalisation` is put inside the model; where it is None, models of
-    timm and Hugging Face get the one they were trained with, and "none" leaves it out. `trust_pickle` runs whatever
-    code the file of the model or of its weights contains.
+    Args:
+        source: The name of a shipped net; `package.module:factory`, which may lie in the current directory; the path
+            of weights that `pdpgd train` wrote, with their card beside them; the path of a file written by
+            `torch.jit.save`, `torch.export.save` or `torch.save`; `timm:NAME`; `robustbench:NAME` or
+            `robustbench:DATASET/THREAT/NAME`; or `hf:NAME`, from the Hugging Face hub or a local directory.
+        weights: A file of weights to load into the model.
+        normalisation: The normalization to put inside the model. If None, models of timm and Hugging Face get the
+            one they were trained with; "none" leaves it out.
+        trust_model_code: Consent to run the code that the file of the model or of its weights holds: pickles,
+            TorchScript, `torch.export` archives, and Python beside a Hugging Face checkpoint.
+        trust_pickle: Alias of `trust_model_code`.
+
+    Returns:
+        The model.
+
+    Raises:
+        SubjectError: The file is missing, damaged or not a model, or holds code and `trust_model_code` was not given.
     """
     if not isinstance(source, str):
         raise InvalidInputError(f"model: expected its name or path as a string, got {type(source).__name__}")
+    trust_model_code = trust_model_code or trust_pickle
     path = None if weights is None else Path(weights)
     prefix, colon, rest = source.partition(":")
     # A model is built with random weights before it gets its own: the caller's random state is left as it was.
     with torch.random.fork_rng(devices=[]):
         if colon and prefix in ADAPTERS:
-            model, own = _from_zoo_of_others(prefix, rest, path, normalisation, trust_pickle)
+            model, own = _from_zoo_of_others(prefix, rest, path, normalisation, trust_model_code)
         else:
-            model, own = _own_or_users(source, path, normalisation, trust_pickle), None
+            model, own = _own_or_users(source, path, normalisation, trust_model_code), None
     chosen = own if normalisation is None else normalisation
     model = model.cpu().requires_grad_(False).eval()
     return Normalised(model, chosen) if isinstance(chosen, Normalisation) else model
 
 
 def _from_zoo_of_others(
-    zoo: str, name: str, weights: Path | None, normalisation: NormalisationChoice, trust_pickle: bool
+    zoo: str, name: str, weights: Path | None, normalisation: NormalisationChoice, trust_model_code: bool
 ) -> tuple[nn.Module, Normalisation | None]:
     if not name:
         raise InvalidInputError(f"model: expected {zoo}:NAME, got no name")
@@ -73,24 +86,24 @@ def _from_zoo_of_others(
         _refuse(f"{zoo}:{name}", "normalises its inputs itself", normalisation=normalisation)
     # A module is its own adapter: it has the functions of one.
     adapter = cast(Adapter, importlib.import_module(ADAPTERS[zoo]))
-    model = adapter.build(name, weights=weights, trust_pickle=trust_pickle)
+    model = adapter.build(name, weights=weights, trust_model_code=trust_model_code)
     return model, adapter.own_normalisation(name, model) if normalisation is None else None
 
 
 def _own_or_users(
-    source: str, weights: Path | None, normalisation: NormalisationChoice, trust_pickle: bool
+    source: str, weights: Path | None, normalisation: NormalisationChoice, trust_model_code: bool
 ) -> nn.Module:
     if source in zoo.names():
         _refuse(source, "is shipped whole", weights=weights, normalisation=normalisation)
         return _from_card(zoo.path(source))
     if _is_path(source):
         _refuse(source, "holds its own weights", weights=weights)
-        return _from_file(Path(source), trust_pickle=trust_pickle)
+        return _from_file(Path(source), trust_model_code=trust_model_code)
     if ":" not in source:
         raise UnknownNameError("model", source, [*zoo.names(), *FORMS])
     model = _from_factory(source)
     if weights is not None:
-        load_weights(model, weights, trust_pickle=trust_pickle)
+        load_weights(model, weights, trust_model_code=trust_model_code)
     return model
 
 
@@ -105,17 +118,17 @@ def _is_path(source: str) -> bool:
     return Path(source).suffix in SUFFIXES or Path(source).name != source or Path(source).is_file()
 
 
-def _from_file(path: Path, *, trust_pickle: bool) -> nn.Module:
+def _from_file(path: Path, *, trust_model_code: bool) -> nn.Module:
     kind = archives.kind_of(path)
     if kind == "safetensors" and path.with_suffix(".json").exists():
         return _from_card(path)
     if kind == "torch.jit":
-        return programs.load_script(path)
+        return programs.load_script(path, trust_model_code=trust_model_code)
     if kind == "torch.export":
-        return programs.load_export(path, trust_pickle=trust_pickle)
+        return programs.load_export(path, trust_model_code=trust_model_code)
     if kind == "torch.save":
         with _current_directory_importable():
-            content = unpickled(path, trust_pickle=trust_pickle)
+            content = unpickled(path, trust_model_code=trust_model_code)
         if isinstance(content, nn.Module):
             return content
     raise SubjectError(

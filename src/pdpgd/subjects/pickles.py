@@ -18,6 +18,9 @@ from typing import IO
 
 from pdpgd.errors import SubjectError
 
+CONSENT = "if you trust whoever made the file, give --trust-model-code (trust_model_code=True in Python)"
+"""How a user says that code in a file may run; nothing that lies in a file says it."""
+
 # How torch names what a pickle asked for, and so do we.
 GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
 
@@ -80,7 +83,7 @@ def refusal(path: str | Path, error: BaseException) -> SubjectError:
     what = f" (it asks for {name[1]})" if name else ""
     return SubjectError(
         f"{path}: expected plain tensors, got a pickle that runs code when it is loaded{what}; save safetensors or a "
-        "state_dict instead, or, if you trust whoever made the file, say --trust-pickle (trust_pickle=True)"
+        f"state_dict instead, or, {CONSENT}"
     )
 
 

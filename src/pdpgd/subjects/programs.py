@@ -79,8 +79,10 @@ class Exported(nn.Module):
             )
 
 
-def load_script(path: Path) -> nn.Module:
-    """A file of torch.jit.save."""
+def load_script(path: Path, *, trust_model_code: bool) -> nn.Module:
+    """A file of torch.jit.save. Its code may write files, for one, whenever the model is called."""
+    if not trust_model_code:
+        raise _refusal(path, "TorchScript program", "called")
     try:
         with quiet_jit():
             model = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]  # untyped in torch
@@ -89,15 +91,14 @@ def load_script(path: Path) -> nn.Module:
     return Script(model)
 
 
-def load_export(path: Path, *, trust_pickle: bool) -> nn.Module:
-    """A file of torch.export.save. It may hold pickles besides its graph, and torch would run them."""
+def load_export(path: Path, *, trust_model_code: bool) -> nn.Module:
+    """A file of torch.export.save. It may hold pickles, and its symbolic sizes are text that sympy evaluates."""
+    if not trust_model_code:
+        raise _refusal(path, "torch.export archive", "loaded")
     try:
-        with pickles.unpickling(trusted=trust_pickle):
+        with pickles.unpickling(trusted=True):
             program = torch.export.load(str(path))
     except FOREIGN_ERRORS as error:  # torch unpacks the graph without checks: a damaged one may raise anything
-        refused = None if trust_pickle else pickles.refused_in(error)
-        if refused is not None:
-            raise pickles.refusal(path, refused) from error
         raise SubjectError(f"{path}: expected an exported program, got one that torch cannot load ({error})") from error
     inputs = program.graph_signature.user_inputs
     if len(inputs) != 1:
@@ -108,6 +109,13 @@ def load_export(path: Path, *, trust_pickle: bool) -> nn.Module:
             "call model.eval() before torch.export.export"
         )
     return Exported(program)
+
+
+def _refusal(path: Path, what: str, when: str) -> SubjectError:
+    return SubjectError(
+        f"{path}: expected weights, which run no code, got a {what}, which runs code of the file when it is {when}; "
+        f"give package.module:factory as the model and its weights as safetensors, or, {pickles.CONSENT}"
+    )
 
 
 def _extents(program: ExportedProgram) -> tuple[Extent, ...]:

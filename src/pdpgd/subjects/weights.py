@@ -27,15 +27,15 @@ CHUNK = 1 << 20
 Weights = dict[str, Tensor]
 
 
-def read_weights(path: str | Path, *, trust_pickle: bool = False) -> Weights:
-    """The tensors of a safetensors or torch.save file by name, on the CPU; `trust_pickle` runs the code in the file."""
-    return _without_prefix(_read(Path(path), trust_pickle=trust_pickle))
+def read_weights(path: str | Path, *, trust_model_code: bool = False) -> Weights:
+    """The tensors of a safetensors or torch.save file by name, on the CPU; `trust_model_code` runs the code in it."""
+    return _without_prefix(_read(Path(path), trust_model_code=trust_model_code))
 
 
-def load_weights(model: nn.Module, path: str | Path, *, trust_pickle: bool = False) -> None:
+def load_weights(model: nn.Module, path: str | Path, *, trust_model_code: bool = False) -> None:
     """Put the weights of the file into the model: every one of them, into its place, of the same shape."""
     expected = model.state_dict()
-    got = _read(Path(path), trust_pickle=trust_pickle)
+    got = _read(Path(path), trust_model_code=trust_model_code)
     if got.keys() != expected.keys():
         got = _without_prefix(got)
     faults = _differences(expected, got)
@@ -72,17 +72,17 @@ def checksum(path: str | Path) -> str:
     return digest.hexdigest()
 
 
-def unpickled(path: Path, *, trust_pickle: bool) -> object:
+def unpickled(path: Path, *, trust_model_code: bool) -> object:
     """What torch.save wrote: tensors in containers, or, if the file is trusted, whatever its code makes."""
     try:
         with warnings.catch_warnings():
             # torch doubts that it can read newer pickle protocols without code; where it cannot, it fails, loudly.
             warnings.filterwarnings("ignore", message="Detected pickle protocol", category=UserWarning)
-            return torch.load(path, map_location="cpu", weights_only=not trust_pickle)
+            return torch.load(path, map_location="cpu", weights_only=not trust_model_code)
     except OSError as error:
         raise archives.unreadable(path, error) from error
     except FOREIGN_ERRORS as error:  # a damaged pickle fails in any way it likes
-        if not trust_pickle and isinstance(error, pickle.UnpicklingError) and pickles.is_whole_pickle(path):
+        if not trust_model_code and isinstance(error, pickle.UnpicklingError) and pickles.is_whole_pickle(path):
             raise pickles.refusal(path, error) from error
         raise SubjectError(
             f"{path}: expected a file written by torch.save, got one that cannot be read "
@@ -90,13 +90,13 @@ def unpickled(path: Path, *, trust_pickle: bool) -> object:
         ) from error
 
 
-def _read(path: Path, *, trust_pickle: bool) -> Weights:
+def _read(path: Path, *, trust_model_code: bool) -> Weights:
     kind = archives.kind_of(path)
     if kind == "safetensors":
         return _checked(path, _safetensors(path))
     if kind != "torch.save":
         raise SubjectError(f"{path}: expected weights, got a whole model of {kind}: give it as the model")
-    content = unpickled(path, trust_pickle=trust_pickle)
+    content = unpickled(path, trust_model_code=trust_model_code)
     return _checked(path, _unnested(path, content.state_dict() if isinstance(content, nn.Module) else content))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
+from pdpgd import compare, evaluate
 from pdpgd.errors import InvalidInputError, ModelError, SubjectError
 from pdpgd.evaluation import subject as subjects
 from pdpgd.evaluation.subject import LiveModel, NamedModel, Subject, checksum_of, identity_of, samples_of, subject_of
@@ -18,7 +21,7 @@ from pdpgd.subjects import load_data, load_model
 from pdpgd.subjects.samples import ArraySamples
 from support.models import TinyConv
 
-NOT_GIVEN: dict[str, Any] = {"weights": None, "normalisation": None, "trust_pickle": False}
+NOT_GIVEN: dict[str, Any] = {"weights": None, "normalisation": None, "trust_model_code": False}
 
 
 def test_the_checksum_is_of_the_weights_and_their_names(model: TinyConv, generator: torch.Generator) -> None:
@@ -70,6 +73,20 @@ def test_a_model_by_name_is_the_same_in_every_process(generator: torch.Generator
     assert subject.device() is None
     image = torch.rand(2, 1, 28, 28, generator=generator)
     assert torch.equal(sent.load("cpu")(image), subject.load("cpu")(image))
+
+
+@pytest.mark.parametrize("keyword", ["trust_model_code", "trust_pickle"])
+def test_a_file_with_code_is_evaluated_and_compared_only_with_consent(
+    keyword: str, model: TinyConv, images: Tensor, labels: Tensor, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "m.pt2")
+    batch = torch.export.Dim("batch")
+    torch.export.save(torch.export.export(model, (images[:4],), dynamic_shapes=({0: batch},)), path)
+    question: Any = {"norms": ["l2"], "budget": 4, "limit": 2}
+    for ask in (evaluate, partial(compare, attacks=["pgd"], radii={"l2": [1.0]})):
+        with pytest.raises(SubjectError, match="--trust-model-code"):
+            ask(path, (images, labels), **question)
+        ask(path, (images, labels), **question, **{keyword: True})
 
 
 def test_a_model_that_was_changed_since_the_run_was_begun_is_refused() -> None:

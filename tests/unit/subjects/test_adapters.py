@@ -275,10 +275,10 @@ class TestRobustBench:
         marker, downloads = tmp_path / "ran", tmp_path / f"{TINY_ROBUSTBENCH}.pt"
         downloads.parent.mkdir(parents=True)
         torch.save({"state_dict": tiny.state_dict(), "code": LeavesMarker(marker)}, downloads)
-        with pytest.raises(SubjectError, match=r"runs code when it is loaded.*--trust-pickle"):
+        with pytest.raises(SubjectError, match=r"runs code when it is loaded.*--trust-model-code"):
             load_model(f"robustbench:{TINY_ROBUSTBENCH}", weights=tmp_path)
         assert not marker.exists()
-        load_model(f"robustbench:{TINY_ROBUSTBENCH}", weights=tmp_path, trust_pickle=True)
+        load_model(f"robustbench:{TINY_ROBUSTBENCH}", weights=tmp_path, trust_model_code=True)
         assert marker.exists()
 
     def test_weights_of_another_model_are_reported(self, entry: Any, tmp_path: Path) -> None:

@@ -229,14 +229,15 @@ def test_a_file_that_holds_a_model_takes_no_weights(tmp_path: Path) -> None:
         load_model(str(tmp_path / "m.pt"), weights="w.safetensors")
 
 
-def test_a_pickled_model_is_loaded_only_if_trusted(generator: torch.Generator, tmp_path: Path) -> None:
+@pytest.mark.parametrize("keyword", ["trust_model_code", "trust_pickle"])
+def test_a_pickled_model_is_loaded_only_if_trusted(keyword: str, generator: torch.Generator, tmp_path: Path) -> None:
     model, path, marker = TinyConv(generator), tmp_path / "m.pt", tmp_path / "ran"
     model.note = LeavesMarker(marker)
     torch.save(model, path)
-    with pytest.raises(SubjectError, match=r"runs code when it is loaded.*--trust-pickle"):
+    with pytest.raises(SubjectError, match=r"runs code when it is loaded.*--trust-model-code"):
         load_model(str(path))
     assert not marker.exists()
-    loaded = load_model(str(path), trust_pickle=True)
+    loaded = load_model(str(path), **{keyword: True})
     assert marker.exists()
     assert_ready(loaded)
     images = torch.rand(2, 3, 6, 6, generator=generator)
@@ -245,4 +246,4 @@ def test_a_pickled_model_is_loaded_only_if_trusted(generator: torch.Generator, t
 
 def test_a_file_in_the_current_directory_needs_no_suffix(generator: torch.Generator, here: Path) -> None:
     torch.save(TinyConv(generator), "model")
-    assert_ready(load_model("model", trust_pickle=True))
+    assert_ready(load_model("model", trust_model_code=True))

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import pickle
+import re
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -52,6 +53,10 @@ def save_exported(model: nn.Module, path: Path) -> None:
     torch.export.save(export(model, torch.export.Dim("batch")), path)
 
 
+def load(path: Path) -> nn.Module:
+    return load_model(str(path), trust_model_code=True)
+
+
 def logits_and_slope(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
     leaf = images.clone().requires_grad_()
     logits = model(leaf)
@@ -70,7 +75,7 @@ def test_a_saved_program_answers_and_slopes_as_the_model_does(
     tmp_path: Path,
 ) -> None:
     save(model, tmp_path / name)
-    loaded = load_model(str(tmp_path / name))
+    loaded = load(tmp_path / name)
     images = torch.rand(batch, *SHAPE, generator=generator)
     for got, expected in zip(logits_and_slope(loaded, images), logits_and_slope(model, images), strict=True):
         torch.testing.assert_close(got, expected)
@@ -84,7 +89,9 @@ def test_a_saved_program_is_normalised_like_any_model(
     save: Callable[[nn.Module, Path], None], name: str, model: TinyConv, generator: torch.Generator, tmp_path: Path
 ) -> None:
     save(model, tmp_path / name)
-    loaded = load_model(str(tmp_path / name), normalisation=Normalisation((0.1, 0.2, 0.3), (0.5, 0.6, 0.7)))
+    loaded = load_model(
+        str(tmp_path / name), trust_model_code=True, normalisation=Normalisation((0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
+    )
     images = torch.rand(2, *SHAPE, generator=generator)
     shifted = images - torch.tensor([0.1, 0.2, 0.3]).reshape(3, 1, 1)
     torch.testing.assert_close(loaded(images), model(shifted / torch.tensor([0.5, 0.6, 0.7]).reshape(3, 1, 1)))
@@ -93,14 +100,14 @@ def test_a_saved_program_is_normalised_like_any_model(
 
 def test_a_script_saved_in_train_mode_is_put_into_eval_mode(generator: torch.Generator, tmp_path: Path) -> None:
     save_scripted(nn.Identity(), tmp_path / "m.pt")
-    loaded = load_model(str(tmp_path / "m.pt"))
+    loaded = load(tmp_path / "m.pt")
     images = torch.rand(3, *SHAPE, generator=generator)
     assert torch.equal(loaded(images), loaded(images))
 
 
 def test_a_fixed_batch_takes_that_batch_and_explains_itself_to_others(model: TinyConv, tmp_path: Path) -> None:
     torch.export.save(export(model, 2), tmp_path / "m.pt2")
-    loaded = load_model(str(tmp_path / "m.pt2"))
+    loaded = load(tmp_path / "m.pt2")
     assert loaded(torch.zeros(2, *SHAPE)).shape == (2, 5)
     with pytest.raises(ModelError, match=r"exported for a batch of 2, got 3: export it with a dynamic batch dimension"):
         loaded(torch.zeros(3, *SHAPE))
@@ -108,7 +115,7 @@ def test_a_fixed_batch_takes_that_batch_and_explains_itself_to_others(model: Tin
 
 def test_a_limited_batch_explains_itself(model: TinyConv, tmp_path: Path) -> None:
     torch.export.save(export(model, torch.export.Dim("batch", min=2, max=8)), tmp_path / "m.pt2")
-    loaded = load_model(str(tmp_path / "m.pt2"))
+    loaded = load(tmp_path / "m.pt2")
     assert loaded(torch.zeros(8, *SHAPE)).shape == (8, 5)
     for batch in (1, 9):
         with pytest.raises(ModelError, match=f"exported for a batch of 2 to 8, got {batch}"):
@@ -121,7 +128,7 @@ def test_images_of_another_size_than_exported_are_an_error_that_says_so(
 ) -> None:
     save_exported(model, tmp_path / "m.pt2")
     with pytest.raises(ModelError, match=r"exported for inputs of shape \(batch, 3, 6, 6\), got \(2, "):
-        load_model(str(tmp_path / "m.pt2"))(torch.zeros(shape))
+        load(tmp_path / "m.pt2")(torch.zeros(shape))
 
 
 @pytest.mark.parametrize("layer", [nn.Dropout(), nn.BatchNorm2d(3)])
@@ -130,8 +137,8 @@ def test_a_program_exported_in_train_mode_is_warned_of(layer: nn.Module, tmp_pat
     torch.export.save(export(model.train(), 2), tmp_path / "train.pt2")
     torch.export.save(export(model.eval(), 2), tmp_path / "eval.pt2")
     with pytest.warns(PdpgdWarning, match="exported in train mode"):
-        load_model(str(tmp_path / "train.pt2"))
-    load_model(str(tmp_path / "eval.pt2"))
+        load(tmp_path / "train.pt2")
+    load(tmp_path / "eval.pt2")
 
 
 class Two(nn.Module):
@@ -142,7 +149,7 @@ class Two(nn.Module):
 def test_a_program_of_two_inputs_is_refused(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(Two(), (torch.zeros(2), torch.zeros(2))), tmp_path / "m.pt2")
     with pytest.raises(SubjectError, match="expected a program of one input, got 2: first, second"):
-        load_model(str(tmp_path / "m.pt2"))
+        load(tmp_path / "m.pt2")
 
 
 def with_entries(path: Path, **entries: bytes) -> None:
@@ -174,20 +181,66 @@ def code_in_a_constant(path: Path, marker: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("hide", [code_in_the_example, code_in_a_constant])
+def code_in_a_size(path: Path, marker: Path) -> None:
+    """torch has sympy evaluate the symbolic sizes of the inputs, which are text: no pickle is involved."""
+    with zipfile.ZipFile(path) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("models/model.json"))
+        graph = archive.read(name).decode()
+    code = f"__import__('pathlib').Path({str(marker)!r}).touch()"
+    changed = re.sub(r'"expr_str": "([^"]+)"', rf'"expr_str": "[{code}, \1][1]"', graph)
+    assert changed != graph
+    with_entries(path, **{"models/model.json": changed.encode()})
+
+
+@pytest.mark.parametrize("hide", [code_in_the_example, code_in_a_constant, code_in_a_size])
 def test_code_hidden_in_an_exported_program_is_refused_and_does_not_run(
     hide: Callable[[Path, Path], None], model: TinyConv, tmp_path: Path
 ) -> None:
     path, marker = tmp_path / "m.pt2", tmp_path / "ran"
     save_exported(model, path)
     hide(path, marker)
-    with pytest.raises(SubjectError, match=r"runs code when it is loaded.*--trust-pickle"):
+    with pytest.raises(SubjectError, match=r"got a torch\.export archive, which runs code .*--trust-model-code"):
         load_model(str(path))
     assert not marker.exists()
     # Whether torch makes a model of it after the code has run is up to torch.
     with contextlib.suppress(SubjectError):
-        load_model(str(path), trust_pickle=True)
+        load(path)
     assert marker.exists()
+
+
+class Writing(nn.Module):
+    """Overwrites a file whenever it is called."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self.place = place
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch.save(x, self.place)
+        return x.flatten(1)
+
+
+def test_a_script_that_writes_files_is_refused_and_does_not_run(tmp_path: Path) -> None:
+    path, precious = tmp_path / "m.pt", tmp_path / "precious"
+    precious.write_text("mine")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.save(torch.jit.script(Writing(str(precious))), path)
+    with pytest.raises(SubjectError, match=r"got a TorchScript program, which runs code .*--trust-model-code"):
+        load_model(str(path))(torch.zeros(2, *SHAPE))
+    assert precious.read_text() == "mine"
+    load(path)(torch.zeros(2, *SHAPE))
+    assert precious.read_bytes() != b"mine"
+
+
+@pytest.mark.parametrize(("save", "name"), [(save_traced, "m.pt"), (save_exported, "m.pt2")])
+def test_a_program_without_a_trap_is_refused_too(
+    save: Callable[[nn.Module, Path], None], name: str, model: TinyConv, tmp_path: Path
+) -> None:
+    save(model, tmp_path / name)
+    with pytest.raises(SubjectError, match=rf"{name}: expected .*, got .* if you trust .* give --trust-model-code"):
+        load_model(str(tmp_path / name))
+    load_model(str(tmp_path / name), trust_pickle=True)
 
 
 @pytest.mark.parametrize(("save", "name"), [(save_traced, "m.pt"), (save_exported, "m.pt2")])
@@ -198,7 +251,7 @@ def test_a_program_that_is_cut_short_is_reported(
     save(model, path)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(SubjectError, match="cut short or damaged"):
-        load_model(str(path))
+        load(path)
 
 
 def test_a_script_with_damaged_code_is_reported(model: TinyConv, tmp_path: Path) -> None:
@@ -208,7 +261,7 @@ def test_a_script_with_damaged_code_is_reported(model: TinyConv, tmp_path: Path)
         sources = [name.partition("/")[2] for name in archive.namelist() if name.endswith(".py")]
     with_entries(path, **dict.fromkeys(sources, b"this is no code"))
     with pytest.raises(SubjectError, match="expected a TorchScript model, got one that torch cannot load"):
-        load_model(str(path))
+        load(path)
 
 
 def test_an_export_with_a_damaged_graph_is_reported(model: TinyConv, tmp_path: Path) -> None:
@@ -216,7 +269,7 @@ def test_an_export_with_a_damaged_graph_is_reported(model: TinyConv, tmp_path: P
     save_exported(model, path)
     with_entries(path, **{"models/model.json": b"{}"})
     with pytest.raises(SubjectError, match="expected an exported program, got one that torch cannot load"):
-        load_model(str(path))
+        load(path)
 
 
 @pytest.mark.parametrize(("save", "name"), [(save_traced, "m.pt"), (save_exported, "m.pt2")])

@@ -107,7 +107,7 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
 ) -> None:
     marker, path = tmp_path / "ran", tmp_path / "w.pt"
     save({"weight": LeavesMarker(marker)}, path)
-    with pytest.raises(SubjectError, match=r"runs code when it is loaded.*--trust-pickle"):
+    with pytest.raises(SubjectError, match=r"runs code when it is loaded.*--trust-model-code"):
         read_weights(path)
     assert not marker.exists()
 
@@ -116,7 +116,7 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
 def test_a_trusted_pickle_runs(save: Callable[[object, Path], None], model: TinyConv, tmp_path: Path) -> None:
     marker, path = tmp_path / "ran", tmp_path / "w.pt"
     save({"state_dict": model.state_dict(), "note": LeavesMarker(marker)}, path)
-    assert_same(read_weights(path, trust_pickle=True), model.state_dict())
+    assert_same(read_weights(path, trust_model_code=True), model.state_dict())
     assert marker.exists()
 
 
@@ -124,7 +124,7 @@ def test_a_pickled_model_is_refused_and_if_trusted_gives_its_weights(model: Tiny
     torch.save(model, tmp_path / "w.pt")
     with pytest.raises(SubjectError, match=r"asks for support\.models\.TinyConv"):
         read_weights(tmp_path / "w.pt")
-    assert_same(read_weights(tmp_path / "w.pt", trust_pickle=True), model.state_dict())
+    assert_same(read_weights(tmp_path / "w.pt", trust_model_code=True), model.state_dict())
 
 
 def cut(content: bytes) -> bytes:
@@ -181,7 +181,7 @@ def test_a_damaged_pickle_inside_a_torch_file_is_reported(model: TinyConv, tmp_p
 def test_a_file_that_is_no_weights_is_reported(content: bytes, message: str, trust: bool, tmp_path: Path) -> None:
     (tmp_path / "w.pt").write_bytes(content)
     with pytest.raises(SubjectError, match=message):
-        read_weights(tmp_path / "w.pt", trust_pickle=trust)
+        read_weights(tmp_path / "w.pt", trust_model_code=trust)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ SUGGESTIONS = 3
 class Adapter(Protocol):
     """A module of this package that fetches the models of one library."""
 
-    def build(self, name: str, *, weights: Path | None, trust_pickle: bool) -> nn.Module:
+    def build(self, name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Module:
         """The model with its weights: those of the file, or those the library downloads."""
         ...
 
@@ -31,15 +31,15 @@ class Adapter(Protocol):
 
 
 @contextmanager
-def loading(source: str, *, trust_pickle: bool) -> Iterator[None]:
+def loading(source: str, *, trust_model_code: bool) -> Iterator[None]:
     """While the library loads: no pickle runs unless trusted, and failures name the model."""
     try:
-        with pickles.unpickling(trusted=trust_pickle):
+        with pickles.unpickling(trusted=trust_model_code):
             yield
     except PdpgdError:
         raise
     except FOREIGN_ERRORS as error:  # no network, no weights, a checkpoint that does not fit: each in its own class
-        refused = None if trust_pickle else pickles.refused_in(error)
+        refused = None if trust_model_code else pickles.refused_in(error)
         if refused is not None:
             raise pickles.refusal(source, refused) from error
         raise SubjectError(f"{source}: expected a model, got {type(error).__name__}: {error}") from error

@@ -29,12 +29,12 @@ class Logits(nn.Module):
         return logits
 
 
-def build(name: str, *, weights: Path | None, trust_pickle: bool) -> nn.Module:
+def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Module:
     transformers = _library("transformers")
     source = f"hf:{name}"
     if name.startswith(("/", ".")) and not Path(name).is_dir():
         raise SubjectError(f"{source}: expected a directory of save_pretrained, got none there")
-    with loading(source, trust_pickle=trust_pickle):
+    with loading(source, trust_model_code=trust_model_code):
         classifier = transformers.AutoModelForImageClassification
         if weights is not None:
             model = classifier.from_config(transformers.AutoConfig.from_pretrained(name))
@@ -42,7 +42,7 @@ def build(name: str, *, weights: Path | None, trust_pickle: bool) -> nn.Module:
             model, report = classifier.from_pretrained(name, output_loading_info=True)
             _check_trained(source, report)
     if weights is not None:
-        load_weights(model, weights, trust_pickle=trust_pickle)
+        load_weights(model, weights, trust_model_code=trust_model_code)
     return Logits(model)
 
 
@@ -52,7 +52,7 @@ def own_normalisation(name: str, model: nn.Module) -> Normalisation | None:
     library = _library("transformers.image_processing_base")
     advice = "say the normalisation, or that there is none"
     try:
-        with loading(source, trust_pickle=False):
+        with loading(source, trust_model_code=False):
             settings, _ = library.ImageProcessingMixin.get_image_processor_dict(name)
     except SubjectError as error:
         raise SubjectError(f"{source}: expected an image processor, got none that reads: {advice} ({error})") from error

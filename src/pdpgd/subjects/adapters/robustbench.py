@@ -18,29 +18,31 @@ DATASET = "cifar10"
 THREAT = "Linf"
 
 
-def build(name: str, *, weights: Path | None, trust_pickle: bool) -> nn.Module:
+def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Module:
     """`weights` is a file in the place of the one that would be downloaded, or a folder of such downloads."""
     library = _library("robustbench.utils")
     dataset, threat, model, downloaded = _entry(name)
     if weights is None:
-        return _load(library, model, Path(torch.hub.get_dir(), "robustbench"), dataset, threat, trust_pickle)
+        return _load(library, model, Path(torch.hub.get_dir(), "robustbench"), dataset, threat, trust_model_code)
     _check_place(weights, model, downloaded)
     if weights.is_dir():
-        return _load(library, model, weights, dataset, threat, trust_pickle)
+        return _load(library, model, weights, dataset, threat, trust_model_code)
     with tempfile.TemporaryDirectory() as folder:
         # robustbench looks here before it downloads, and knows what to change in the weights of each model.
         place = Path(folder, dataset, threat, f"{model}.pt")
         place.parent.mkdir(parents=True)
         place.symlink_to(weights.resolve())
-        return _load(library, model, Path(folder), dataset, threat, trust_pickle)
+        return _load(library, model, Path(folder), dataset, threat, trust_model_code)
 
 
 def own_normalisation(name: str, model: nn.Module) -> None:
     return None
 
 
-def _load(library: ModuleType, model: str, folder: Path, dataset: str, threat: str, trust_pickle: bool) -> nn.Module:
-    with loading(f"robustbench:{dataset}/{threat}/{model}", trust_pickle=trust_pickle):
+def _load(
+    library: ModuleType, model: str, folder: Path, dataset: str, threat: str, trust_model_code: bool
+) -> nn.Module:
+    with loading(f"robustbench:{dataset}/{threat}/{model}", trust_model_code=trust_model_code):
         loaded: nn.Module = library.load_model(model, model_dir=folder, dataset=dataset, threat_model=threat)
     return loaded
 

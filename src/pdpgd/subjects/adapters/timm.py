@@ -16,17 +16,17 @@ from pdpgd.subjects.normalise import Normalisation
 from pdpgd.subjects.weights import load_weights, read_weights
 
 
-def build(name: str, *, weights: Path | None, trust_pickle: bool) -> nn.Module:
+def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Module:
     timm = _library()
     base = name.partition(".")[0]
     # hf-hub:OWNER/NAME is a name that timm looks up by itself.
     if ":" not in name and not timm.is_model(base):
         raise unknown("timm model", base, timm.list_models(), listed_by="timm.list_models()")
-    with loading(f"timm:{name}", trust_pickle=trust_pickle):
+    with loading(f"timm:{name}", trust_model_code=trust_model_code):
         model: nn.Module = timm.create_model(name, pretrained=weights is None)
     if weights is not None:
-        _fit_classes(model, weights, trust_pickle=trust_pickle)
-        load_weights(model, weights, trust_pickle=trust_pickle)
+        _fit_classes(model, weights, trust_model_code=trust_model_code)
+        load_weights(model, weights, trust_model_code=trust_model_code)
     return model
 
 
@@ -56,8 +56,8 @@ def _config(model: nn.Module) -> dict[str, Any]:
     return dict(config) if config else {}
 
 
-def _fit_classes(model: Any, weights: Path, *, trust_pickle: bool) -> None:
+def _fit_classes(model: Any, weights: Path, *, trust_model_code: bool) -> None:
     """Weights of a model that was tuned to other classes than ImageNet's bring their own number of them."""
-    head = read_weights(weights, trust_pickle=trust_pickle).get(f"{_config(model).get('classifier')}.bias")
+    head = read_weights(weights, trust_model_code=trust_model_code).get(f"{_config(model).get('classifier')}.bias")
     if head is not None and head.ndim == 1 and len(head) != model.num_classes:
         model.reset_classifier(len(head))

@@ -13,13 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import Tensor, nn
 
 from pdpgd.cli import main
 from pdpgd.experiments.results import Results, load_results
 from pdpgd.experiments.spec import load_spec
 from pdpgd.subjects.restricted_imagenet import LABELS
 from support.patience import PATIENCE
+from support.pickled_code import LeavesMarker
 
 SPEC = """
 title = "tiny"
@@ -250,6 +253,69 @@ def test_a_directory_of_other_things_is_refused(spec: Path, capsys: pytest.Captu
     assert [path.name for path in (spec.parent / "out").iterdir()] == ["thesis.tex"]
 
 
+TRUSTING = """
+title = "trusting"
+norms = ["l2"]
+budget = 4
+iteration_cost = false
+attacks = [{{ name = "pgd" }}]
+
+[datasets.mnist]
+source = "mnist-1000"
+like = "mnist"
+limit = 1
+
+[datasets.mnist.models]
+first = {{ source = "{first}", like = "plain" }}
+mine = {{ source = "{mine}", like = "plain"{consent} }}
+"""
+
+
+class LeavesNote(nn.Module):
+    """A net whose file writes another file when it is loaded."""
+
+    def __init__(self, marker: Path) -> None:
+        super().__init__()
+        self.note = LeavesMarker(marker)
+        self.layer = nn.Linear(784, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.layer(x.flatten(1))
+        return logits
+
+
+@pytest.mark.parametrize("consent", [", trust_model_code = true", ", trust_pickle = true", ""])
+def test_a_spec_cannot_give_consent_to_run_the_code_in_a_file(
+    consent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sys.modules.pop("first_net", None)
+    marker, spec, out = tmp_path / "ran", tmp_path / "spec.toml", tmp_path / "out"
+    torch.save(LeavesNote(marker), "mine.pt")
+    (tmp_path / "first_net.py").write_text("open('imported', 'w').close()\nfrom torch import nn\n" + FIRST)
+    spec.write_text(TRUSTING.format(first="first_net:net", mine="mine.pt", consent=consent))
+    for step in ("run", "status", "clean"):
+        assert run(spec, step=step) == 2
+        said = capsys.readouterr().err
+        assert "mine" in said
+        assert "--trust-model-code" in said
+        assert not marker.exists()
+        assert not out.exists()
+    if consent:
+        assert "datasets.mnist.models.mine" in said
+        assert not Path("imported").exists()
+    assert run(spec, "--workers", "1", "--trust-model-code") == 0
+    assert marker.exists()
+    # Nor can the copy of the spec that lies beside the results.
+    marker.unlink()
+    assert main(["experiment", "run", str(out), "--workers", "1"]) == 2
+    assert not marker.exists()
+
+
+FIRST = """
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+"""
 NETS = """
 import torch
 from torch import nn

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pdpgd.cli.options import add_trust
 from pdpgd.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         step.add_argument("--limit", type=int, help="samples of each data set, instead of the spec's number")
         step.add_argument("--data-dir", help="where the data lies (default: looked for, then downloaded)")
         step.add_argument("--device", help="(default: cuda if there is one, else cpu)")
+        add_trust(step)
         if name == "run":
             done = step.add_argument_group("who does it")
             done.add_argument("--engine", default="local", help="local or ray (%(default)s)")
@@ -149,7 +151,14 @@ def _experiment(options: argparse.Namespace, observer: Observer | None) -> Exper
     if source.is_dir():
         source, folder = source / SPEC, options.out or source
     spec = changed(load_spec(source), limit=options.limit, models=_models(options.model))
-    return Experiment(spec, folder, device=options.device, data_dir=options.data_dir, observer=observer)
+    return Experiment(
+        spec,
+        folder,
+        device=options.device,
+        data_dir=options.data_dir,
+        trust_model_code=options.trust_model_code,
+        observer=observer,
+    )
 
 
 def _models(given: list[str]) -> dict[str, str]:

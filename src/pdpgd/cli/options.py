@@ -22,6 +22,10 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", help="weights for it: safetensors or a state dict")
     parser.add_argument("--mean", help="of its normalisation: numbers with commas, or imagenet, cifar10, none")
     parser.add_argument("--std", help="of its normalisation")
+    add_trust(parser)
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-model-code",
         "--trust-pickle",

@@ -70,7 +70,17 @@ class Subjects:
 
 
 class Experiment:
-    """A spec, a directory, and the models and data that the spec names."""
+    """A spec, a directory, and the models and data that the spec names.
+
+    Args:
+        spec: What is asked, from `load_spec` or `parse_spec`.
+        folder: Directory of the results.
+        device: Device to run on; a GPU if there is one.
+        data_dir: Directory that the data sets lie in.
+        trust_model_code: Consent to run the code that the files of the models hold (see `load_model`). The spec
+            cannot give it: its entries `trust_model_code` say which models need it.
+        observer: Told about the progress of the experiment.
+    """
 
     def __init__(
         self,
@@ -79,8 +89,12 @@ class Experiment:
         *,
         device: str | None = None,
         data_dir: str | None = None,
+        trust_model_code: bool = False,
         observer: Observer | None = None,
     ) -> None:
+        if not trust_model_code:
+            _refuse_to_trust(spec)
+        self.trust_model_code = trust_model_code
         self.spec, self.folder = spec, Path(folder).expanduser()
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         check_device(self.device)
@@ -150,7 +164,7 @@ class Experiment:
                     f"{len(whole)} in all"
                 )
             apart = Part(whole, count, min(len(whole), count + self.spec.tune))
-        models = {model.name: _loaded(model) for model in dataset.models}
+        models = {model.name: _loaded(model, self.trust_model_code) for model in dataset.models}
         return Subjects(samples, identity_of(samples), apart, {} if apart is None else identity_of(apart), models)
 
     def _check(self, ask: Ask) -> None:
@@ -351,12 +365,27 @@ def clean(folder: str | Path, jobs: Iterable[Path]) -> int:
     return freed
 
 
-def _loaded(model: ModelAsk) -> tuple[Subject, Mapping[str, Any]]:
+def _refuse_to_trust(spec: ExperimentSpec) -> None:
+    """A spec says which models hold code, but consent to run it is not the file's to give."""
+    needing = [
+        f"datasets.{dataset.name}.models.{model.name} ({model.source})"
+        for dataset in spec.datasets
+        for model in dataset.models
+        if model.trust_model_code
+    ]
+    if needing:
+        raise InvalidInputError(
+            f"expected consent to run the code in the files of {', '.join(needing)}, got it from the spec alone, which "
+            "cannot give it; if you trust whoever made them, give --trust-model-code (trust_model_code=True in Python)"
+        )
+
+
+def _loaded(model: ModelAsk, trust_model_code: bool) -> tuple[Subject, Mapping[str, Any]]:
     subject = subject_of(
         model.source,
         weights=model.weights,
         normalisation=parse_normalisation(model.mean, model.std),
-        trust_model_code=model.trust_pickle,
+        trust_model_code=trust_model_code,
     )
     return subject, subject.identity()
 

@@ -30,7 +30,8 @@ class ModelAsk:
     weights: str | None = None
     mean: str | None = None
     std: str | None = None
-    trust_pickle: bool = False
+    trust_model_code: bool = False
+    """Whether its file runs code: whoever runs the experiment must consent to that, the spec cannot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,9 +188,9 @@ def changed(
 
 
 def _with_source(entry: str | Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Weights and normalisation were those of the other model."""
-    kept = {} if isinstance(entry, str) else {name: entry[name] for name in ("like", "trust_pickle") if name in entry}
-    return {"source": source, **kept}
+    """Weights, normalisation and the need of consent were those of the other model."""
+    like = {} if isinstance(entry, str) or "like" not in entry else {"like": entry["like"]}
+    return {"source": source, **like}
 
 
 def _dataset(table: Table) -> DatasetAsk:
@@ -227,7 +228,7 @@ def _model(where: str, name: str, entry: object) -> ModelAsk:
         weights=table.optional("weights", str),
         mean=table.optional("mean", str),
         std=table.optional("std", str),
-        trust_pickle=table.flag("trust_pickle", False),
+        trust_model_code=table.flag("trust_model_code", False) | table.flag("trust_pickle", False),
     )
     table.end()
     if model.like is not None and model.like not in MODEL_KINDS:

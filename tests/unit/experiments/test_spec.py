@@ -61,12 +61,18 @@ def test_what_is_changed_stands_in_the_text_too() -> None:
     assert changed(other, limit=before.limit).datasets[0].limit == before.limit
 
 
-def test_a_model_that_is_replaced_takes_its_weights_and_normalisation_along() -> None:
+def test_a_model_that_is_replaced_takes_its_weights_normalisation_and_need_of_consent_along() -> None:
     heavy = '{ source = "nets:resnet", like = "l2-at", weights = "w.pt", mean = "cifar10", trust_pickle = true }'
     spec = parse_spec(SPEC.replace('plain = "mnist-plain"', f"plain = {heavy}"))
     (model, _) = changed(spec, models={"plain": "mnist-l2-at"}).datasets[0].models
     assert (model.source, model.like, model.weights, model.mean) == ("mnist-l2-at", "l2-at", None, None)
-    assert model.trust_pickle
+    assert not model.trust_model_code
+
+
+@pytest.mark.parametrize("entry", ["trust_model_code", "trust_pickle"])
+def test_a_model_that_needs_consent_says_so_by_either_name(entry: str) -> None:
+    spec = parse_spec(SPEC.replace('like = "linf-at" }', f'like = "linf-at", {entry} = true }}'))
+    assert [model.trust_model_code for model in spec.datasets[0].models] == [False, True]
 
 
 def test_radii_are_the_papers_for_the_kind_of_model_or_those_given() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -26,6 +27,18 @@ from pdpgd.subjects.normalise import PRESETS, Normalisation, Normalised
 from pdpgd.subjects.weights import write_weights
 from support.pickled_code import LeavesMarker
 
+CODE = """
+from pathlib import Path
+from transformers import ViTConfig, ViTForImageClassification
+
+Path({marker!r}).touch()
+
+class Config(ViTConfig):
+    model_type = "mine"
+
+class Model(ViTForImageClassification):
+    config_class = Config
+"""
 TINY_TIMM = "test_efficientnet"
 TINY_ROBUSTBENCH = "cifar10/corruptions/Hendrycks2020AugMix_ResNeXt"
 
@@ -233,6 +246,28 @@ class TestHuggingFace:
         with pytest.raises(SubjectError, match="runs code when it is loaded"):
             load_model(f"hf:{tmp_path}")
         assert not marker.exists()
+
+    @pytest.mark.parametrize("weights", [False, True])
+    def test_code_beside_a_checkpoint_runs_only_if_trusted(
+        self, weights: bool, tiny: nn.Module, images: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from transformers import dynamic_module_utils
+
+        marker, config = tmp_path / "ran", tmp_path / "config.json"
+        (tmp_path / "code_of_its_own.py").write_text(CODE.format(marker=str(marker)))
+        names = {"AutoConfig": "code_of_its_own.Config", "AutoModelForImageClassification": "code_of_its_own.Model"}
+        config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "mine", "auto_map": names}))
+        write_weights(tmp_path / "w.safetensors", tiny)
+        monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        monkeypatch.setattr("builtins.input", lambda question: "y")  # transformers asks whoever sits there
+        given: Any = {"weights": tmp_path / "w.safetensors"} if weights else {}
+        with pytest.raises(SubjectError, match=r"got one with Python code of its own.*--trust-model-code"):
+            load_model(f"hf:{tmp_path}", **given)
+        assert not marker.exists()
+        loaded = load_model(f"hf:{tmp_path}", trust_model_code=True, **given)
+        assert marker.exists()
+        assert_usable(loaded, images, tiny(normalised(images, self.OWN)).logits)
 
     @pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all"])
     def test_a_missing_directory_is_reported(self, name: str, transformers: Any) -> None:

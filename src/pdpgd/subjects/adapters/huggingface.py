@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 
 from pdpgd import extras
 from pdpgd.errors import SubjectError
+from pdpgd.subjects import pickles
 from pdpgd.subjects.adapters.adapter import loading
 from pdpgd.subjects.import_faults import make_torchvision_importable, quiet_jit
 from pdpgd.subjects.normalise import Normalisation
@@ -34,16 +37,33 @@ def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Modu
     source = f"hf:{name}"
     if name.startswith(("/", ".")) and not Path(name).is_dir():
         raise SubjectError(f"{source}: expected a directory of save_pretrained, got none there")
-    with loading(source, trust_model_code=trust_model_code):
+    with loading(source, trust_model_code=trust_model_code), _remote_code_refused(source):
         classifier = transformers.AutoModelForImageClassification
+        # Never None: transformers would then ask on the terminal, and run the code if anything there says yes.
+        consent = {"trust_remote_code": trust_model_code}
         if weights is not None:
-            model = classifier.from_config(transformers.AutoConfig.from_pretrained(name))
+            config = transformers.AutoConfig.from_pretrained(name, **consent)
+            model = classifier.from_config(config, **consent)
         else:
-            model, report = classifier.from_pretrained(name, output_loading_info=True)
+            model, report = classifier.from_pretrained(name, output_loading_info=True, **consent)
             _check_trained(source, report)
     if weights is not None:
         load_weights(model, weights, trust_model_code=trust_model_code)
     return Logits(model)
+
+
+@contextmanager
+def _remote_code_refused(source: str) -> Iterator[None]:
+    """Say in our words that transformers did not run the code beside a checkpoint."""
+    try:
+        yield
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise SubjectError(
+            f"{source}: expected a model of transformers, got one with Python code of its own, which runs when it is "
+            f"loaded; {pickles.CONSENT}"
+        ) from error
 
 
 def own_normalisation(name: str, model: nn.Module) -> Normalisation | None:

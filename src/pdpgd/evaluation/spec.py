@@ -17,7 +17,7 @@ DIFFERENCES_SHOWN = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """The identity of a run: the same spec gives the same bits on the same kind of machine."""
+    """The identity of a run: the same spec gives the same bits on the same machine."""
 
     model: Mapping[str, Any]
     """Where it came from, and the checksum of its weights."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pdpgd import evaluate
+from pdpgd.cli import main
 from support.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,13 +102,18 @@ def test_a_directory_that_cannot_be_written_has_the_exit_code_of_unfinished_runs
     ],
 )
 def test_a_wrong_option_is_answered_in_one_line_and_leaves_nothing_behind(
-    arguments: list[str], said: str, tmp_path: Path
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = run("evaluate", *SMALL, *arguments, at=tmp_path)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert done.stderr.startswith("pdpgd: ")
-    assert done.stderr.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    assert main(["evaluate", *SMALL, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.startswith("pdpgd: ")
+    assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 

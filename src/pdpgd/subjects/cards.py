@@ -11,6 +11,13 @@ from pdpgd.errors import SubjectError
 from pdpgd.files import replace_file
 
 FORMAT = 1
+# Of the entries as JSON has them.
+KINDS: dict[str, type] = {
+    **dict.fromkeys(("name", "architecture", "data", "command", "sha256"), str),
+    **dict.fromkeys(("parameters", "training_samples"), int),
+    **dict.fromkeys(("shape", "classes", "accuracies"), list),
+    **dict.fromkeys(("training", "made_with"), dict),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +57,12 @@ class ModelCard:
         known = {entry.name for entry in fields(cls)}
         if not isinstance(entries, dict) or set(entries) != known or entries["format"] != FORMAT:
             raise SubjectError(f"{path}: expected a model card of format {FORMAT} with the entries {sorted(known)}")
+        for name, kind in KINDS.items():
+            if not isinstance(entries[name], kind):
+                raise SubjectError(
+                    f"{path}: expected {name} as a {kind.__name__}, got {type(entries[name]).__name__}; "
+                    "put the card right, or give package.module:factory as the model and the weights as its weights"
+                )
         for name in ("shape", "classes", "accuracies"):
             entries[name] = tuple(entries[name])
         return cls(**entries)

@@ -92,6 +92,14 @@ def test_a_card_of_a_later_format_is_refused(copied: Path) -> None:
         load_model("mnist-plain")
 
 
+@pytest.mark.parametrize("name", ["architecture", "accuracies", "shape", "classes", "training", "parameters", "sha256"])
+def test_an_entry_of_a_card_that_is_of_another_kind_is_named(name: str, copied: Path) -> None:
+    card = copied / "mnist-plain.json"
+    card.write_text(json.dumps({**json.loads(card.read_text()), name: None}))
+    with pytest.raises(SubjectError, match=rf"mnist-plain.json: expected {name} as a .*, got NoneType"):
+        load_model("mnist-plain")
+
+
 def test_a_card_comes_back_as_it_was_written(tmp_path: Path) -> None:
     card = zoo.card("mnist-linf-at")
     card.write(tmp_path / "card.json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,6 +14,12 @@ from pdpgd.evaluation.records import Columns
 from pdpgd.evaluation.spec import Spec
 
 Kind = Literal["chunk", "second start", "preflight"]
+
+PREFLIGHT, SECOND_START = "preflight", "second-start"
+LOOKED_AT = 64
+"""Samples that the model is looked at with before the run."""
+SECOND_STARTS = (8, 64)
+"""Least and most samples that are attacked from another start, a thirtieth of all between them."""
 
 Progress = Callable[[float], None]
 """Told what share of the job is done."""
@@ -42,3 +48,23 @@ class Outcome:
     facts: dict[str, Any]
     columns: Columns | None = None
     examples: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+def jobs_of(spec: Spec, count: int) -> dict[str, range]:
+    """The name of every job, and the samples it is on."""
+    jobs = {PREFLIGHT: range(min(count, LOOKED_AT))}
+    for number, first in enumerate(range(0, count, spec.chunk_size)):
+        jobs[f"chunk-{number:05d}"] = range(first, min(first + spec.chunk_size, count))
+    if spec.checks:
+        least, most = SECOND_STARTS
+        jobs[SECOND_START] = range(min(count, max(least, min(most, count // 30))))
+    return jobs
+
+
+def chunks_of(jobs: Iterable[str]) -> list[str]:
+    return [name for name in jobs if kind_of(name) == "chunk"]
+
+
+def kind_of(name: str) -> Kind:
+    kinds: dict[str, Kind] = {PREFLIGHT: "preflight", SECOND_START: "second start"}
+    return kinds.get(name, "chunk")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +73,19 @@ def typed(columns: Mapping[str, Any]) -> Columns:
     }
 
 
+def check_columns(columns: Columns) -> None:
+    """Refuse rows that contradict themselves: a sample that was fooled has a perturbation, and that has a size."""
+    fooled = columns["status"] == FOOLED
+    distance = columns["distance"]
+    wrong = np.flatnonzero(fooled & ~((distance > 0) & np.isfinite(distance)))
+    if len(wrong):
+        row = wrong[0]
+        raise ValueError(
+            f"sample {columns['sample'][row]} ({columns['norm'][row]}): expected a distance above 0 of a sample that "
+            f"was fooled, got {distance[row]}"
+        )
+
+
 def joined(parts: list[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in NAMES}
 
@@ -93,12 +107,10 @@ def to_parquet(columns: Columns, facts: Mapping[str, str]) -> bytes:
 def from_parquet(content: bytes) -> Columns:
     """The columns of such a file; ValueError if it is not one."""
     arrow, parquet = _arrow()
-    try:
+    with _reading(arrow):
         # In this thread alone: one of Arrow's that still holds a Python object when the program ends aborts it.
         file = parquet.ParquetFile(arrow.BufferReader(content), pre_buffer=False, page_checksum_verification=True)
         table = file.read(use_threads=False)
-    except (arrow.ArrowException, OSError) as error:
-        raise ValueError(f"does not read as Parquet ({error})") from error
     names = tuple(table.column_names)
     if names not in (NAMES, OLDEST):
         raise ValueError(f"expected the columns {', '.join(NAMES)}, got {', '.join(names)}")
@@ -111,6 +123,14 @@ def from_parquet(content: bytes) -> Columns:
     return typed({**lacking, **{name: table.column(name).to_pylist() for name in names}})
 
 
+def facts_of(content: bytes) -> dict[str, str]:
+    """What a Parquet file says of itself; ValueError if it is not one."""
+    arrow, parquet = _arrow()
+    with _reading(arrow):
+        found = parquet.read_schema(arrow.BufferReader(content)).metadata or {}
+        return {name.decode(): value.decode() for name, value in found.items()}
+
+
 def to_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     buffer, named = io.BytesIO(), dict[str, Any](arrays)
     # Not allow_pickle=False: numpy up to 2.1 takes that for one more array. `from_npz` loads no pickle.
@@ -121,6 +141,14 @@ def to_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 def from_npz(content: bytes) -> dict[str, NDArray[Any]]:
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
+
+
+@contextmanager
+def _reading(arrow: Any) -> Iterator[None]:
+    try:
+        yield
+    except (arrow.ArrowException, OSError) as error:
+        raise ValueError(f"does not read as Parquet ({error})") from error
 
 
 def _arrow() -> tuple[Any, Any]:

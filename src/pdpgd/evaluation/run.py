@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from pdpgd.errors import InvalidInputError, ModelError, PdpgdError, UnfinishedError
+from pdpgd.errors import AttackError, InvalidInputError, ModelError, PdpgdError, UnfinishedError
 from pdpgd.evaluation import records, reliability
 from pdpgd.evaluation.contestants import Contestant
 from pdpgd.evaluation.engines import Engine, Failure, Result
-from pdpgd.evaluation.jobs import Job, Kind, Outcome
+from pdpgd.evaluation.jobs import PREFLIGHT, SECOND_START, Job, Outcome, chunks_of, jobs_of, kind_of
 from pdpgd.evaluation.preflight import check_labels
 from pdpgd.evaluation.reliability import Check, Reliability
 from pdpgd.evaluation.result import Evaluation
@@ -21,12 +21,6 @@ from pdpgd.evaluation.spec import Spec
 from pdpgd.evaluation.store import DiskStore, Store
 from pdpgd.evaluation.subject import Subject
 from pdpgd.subjects import Samples
-
-PREFLIGHT, SECOND_START = "preflight", "second-start"
-LOOKED_AT = 64
-"""Samples that the model is looked at with before the run."""
-SECOND_STARTS = (8, 64)
-"""Least and most samples that are attacked from another start, a thirtieth of all between them."""
 
 
 class Watcher:
@@ -117,11 +111,15 @@ class Run:
         if isinstance(result, Failure):
             self._failures[name] = result
             return
-        self.store.keep(name, result)
+        try:
+            self.store.keep(name, result)
+        except AttackError as error:
+            self._failures[name] = Failure(str(error), wrong_call=False)
+            return
         self._done.add(name)
         if result.facts["halved"]:
             self.watcher.noted(_told_of_memory(name, result.facts))
-        if name not in (PREFLIGHT, SECOND_START):
+        if kind_of(name) == "chunk":
             done = self._part if self._under_way == self._jobs[name] else 0.0
             self.watcher.moved(len(self._jobs[name]) - done)
             self._part = 0.0
@@ -158,13 +156,12 @@ class Run:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def _made(self, names: Iterable[str]) -> Iterator[Job]:
-        kinds: dict[str, Kind] = {PREFLIGHT: "preflight", SECOND_START: "second start"}
         for name in names:
             if name in self._done:
                 continue
             rows = torch.tensor(self._jobs[name])
             images, labels = self.samples.batch(rows)
-            kind = kinds.get(name, "chunk")
+            kind = kind_of(name)
             self._under_way, self._part = self._jobs[name] if kind == "chunk" else None, 0.0
             whole = f"{self.name}/{name}" if self.name else name
             yield Job(whole, kind, self.spec, self.contestant, images, labels, rows, self.model)
@@ -223,21 +220,6 @@ def _borrow_look(run: Run, alike: Sequence[Run]) -> None:
     """A run that was added to others takes their look at the model."""
     if PREFLIGHT in run.pending() and (there := [other for other in alike if PREFLIGHT not in other.pending()]):
         run.keep(PREFLIGHT, Outcome(there[0].store.outcome(PREFLIGHT).facts))
-
-
-def jobs_of(spec: Spec, count: int) -> dict[str, range]:
-    """The name of every job, and the samples it is on."""
-    jobs = {PREFLIGHT: range(min(count, LOOKED_AT))}
-    for number, first in enumerate(range(0, count, spec.chunk_size)):
-        jobs[f"chunk-{number:05d}"] = range(first, min(first + spec.chunk_size, count))
-    if spec.checks:
-        least, most = SECOND_STARTS
-        jobs[SECOND_START] = range(min(count, max(least, min(most, count // 30))))
-    return jobs
-
-
-def chunks_of(jobs: Iterable[str]) -> list[str]:
-    return [name for name in jobs if name not in (PREFLIGHT, SECOND_START)]
 
 
 def assembled(spec: Spec, store: Store, count: int) -> Evaluation:

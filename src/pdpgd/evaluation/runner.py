@@ -16,8 +16,9 @@ from pdpgd.errors import InvalidInputError, StorageError, UnfinishedError
 from pdpgd.evaluation import provenance
 from pdpgd.evaluation.contestants import Contestant
 from pdpgd.evaluation.engines import check_engine, engine_of
+from pdpgd.evaluation.jobs import jobs_of
 from pdpgd.evaluation.result import Evaluation
-from pdpgd.evaluation.run import Run, Watcher, assembled, carry_out, jobs_of
+from pdpgd.evaluation.run import Run, Watcher, assembled, carry_out
 from pdpgd.evaluation.spec import Spec
 from pdpgd.evaluation.store import DiskStore, MemoryStore, Store
 from pdpgd.evaluation.subject import LiveModel, Subject, identity_of, samples_of, subject_of

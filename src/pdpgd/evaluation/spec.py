@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pdpgd.errors import InvalidInputError, expect_setting
+from pdpgd.files import digest_of
 from pdpgd.norms import norm_of
 
 FORMAT = 3
 DIFFERENCES_SHOWN = 12
+# Without these, a run cannot be read.
+_NEEDED: Mapping[str, Mapping[str, type]] = {
+    "model": {"source": str, "sha256": str},
+    "data": {"name": str, "samples": int, "sha256": str},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +73,15 @@ class Spec:
             entries = {**entries, "settings": {}, "checks": True, "format": FORMAT}
         if not isinstance(entries, dict) or set(entries) != known or entries["format"] != FORMAT:
             raise InvalidInputError(f"expected a spec of format {FORMAT} with the entries {', '.join(sorted(known))}")
+        for name, kinds in _NEEDED.items():
+            if not isinstance(entries[name], dict) or not all(
+                isinstance(entries[name].get(each), kind) for each, kind in kinds.items()
+            ):
+                raise InvalidInputError(f"expected {name} with the entries {', '.join(kinds)}, got {entries[name]!r}")
         return cls(**{**entries, "norms": tuple(entries["norms"])})
 
     def digest(self) -> str:
-        return hashlib.sha256(json.dumps(self.as_json(), sort_keys=True).encode()).hexdigest()
+        return digest_of(self.as_json())
 
 
 def differences(there: Spec, asked: Spec) -> list[str]:

@@ -4,12 +4,15 @@
     history.json              every start of the run: when, with which versions, on which machine
     records/NAME.parquet      the results of a chunk, a row a sample and norm
     examples/NAME.npz         its adversarial points, as floats and at 8 bits
-    receipts/NAME.json        written last: the checksums of the two, timings and counts
+    receipts/NAME.json        written last: job and spec, the checksums of the two, timings and counts, and a checksum
+                              over all of that
     checks/                   the same of the look at the model and of the second starts
     set-aside/                what was found broken, kept for the curious
     summary.json              the numbers of the whole run
 
-A chunk is done when its receipt is there and its files have the checksums it gives.
+A chunk is done when its receipt is there and whole, its files have the checksums it gives, and all of them say that
+they are of this chunk and of this run's spec. What is not as it was written is never believed: it is set aside and done
+again, or named in an error.
 """
 
 from __future__ import annotations
@@ -17,16 +20,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from pdpgd.errors import InvalidInputError, PdpgdError, StorageError
+import numpy as np
+
+from pdpgd.errors import AttackError, InvalidInputError, PdpgdError, StorageError
 from pdpgd.evaluation import records
-from pdpgd.evaluation.jobs import Outcome
+from pdpgd.evaluation.history import HISTORY, read_history, sealed
+from pdpgd.evaluation.jobs import Outcome, jobs_of, kind_of
+from pdpgd.evaluation.receipts import Receipt, read_receipt
 from pdpgd.evaluation.spec import Spec, differences
-from pdpgd.files import replace_file
+from pdpgd.files import check_file, digest_of, replace_file
+
+SPEC, SUMMARY, ASIDE = "spec.json", "summary.json", "set-aside"
 
 
 class Store(Protocol):
@@ -51,7 +60,9 @@ class Store(Protocol):
         """Whether the outcome of this job is there, whole."""
         ...
 
-    def keep(self, name: str, outcome: Outcome) -> None: ...
+    def keep(self, name: str, outcome: Outcome) -> None:
+        """AttackError if the outcome contradicts itself."""
+        ...
 
     def outcome(self, name: str) -> Outcome:
         """Without the examples, which may be large."""
@@ -83,6 +94,8 @@ class MemoryStore:
         return name in self._outcomes
 
     def keep(self, name: str, outcome: Outcome) -> None:
+        if outcome.columns is not None:
+            _refuse_contradictions(outcome.columns)
         self._outcomes[name] = outcome
 
     def outcome(self, name: str) -> Outcome:
@@ -101,33 +114,49 @@ class DiskStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.notes: list[str] = []
+        self._spec: Spec | None = None
+        self._digests: tuple[str, ...] = ()
+        """Of the spec as it lies on disk, and as it is read: they differ where it is of an older format."""
+        self._jobs: dict[str, range] = {}
 
     def spec(self) -> Spec | None:
-        path = self.folder / "spec.json"
-        if not path.exists():
-            return None
-        try:
-            return Spec.from_json(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise StorageError(
-                f"{path}: expected the spec of a run, got a file that does not read ({error}); "
-                "put it right, or take another directory"
-            ) from error
+        """The spec of the run; StorageError if it does not read, or is not that of the results beside it."""
+        path = self.folder / SPEC
+        if self._spec is None and _exists(path):
+            try:
+                entries = json.loads(path.read_text(encoding="utf-8"))
+                spec = Spec.from_json(entries)
+            except (OSError, ValueError, TypeError) as error:
+                raise StorageError(
+                    f"{path}: expected the spec of a run, got a file that does not read ({error}); "
+                    "put it right, or take another directory"
+                ) from error
+            digests = (digest_of(entries), spec.digest())
+            self._check_vouched(path, digests)
+            self._settle(spec, digests)
+        return self._spec
 
     def open(self, spec: Spec) -> None:
+        self._refuse_directories()
         there = self.spec()
         if there is None:
             self._refuse_strangers()
-            self._write("spec.json", _json(spec.as_json()))
+            self._write(SPEC, _json(spec.as_json()))
+            self._settle(spec, (spec.digest(),))
         elif there != spec and (changed := differences(there, spec)):
             lines = "".join(f"\n  {line}" for line in changed)
             raise InvalidInputError(
-                f"{self.folder}: expected the spec that this run was begun with, got another:{lines}\n"
-                "take another directory for it (--out), or ask for the same again"
+                f"{self.folder / SPEC}: expected the spec that this run was begun with, got another:{lines}\n"
+                "take another directory for it (--out), or ask for the same again; if the same was asked, the file is "
+                "damaged: put it right"
             )
+        else:
+            self._tidy_spec()
+        self._check_history()
 
     def begin(self, start: dict[str, Any]) -> None:
-        self._write("history.json", _json([*self._history(), start]))
+        entries, _ = read_history(self.folder / HISTORY)
+        self._write(HISTORY, _json([*entries, sealed(start)]))
 
     def has(self, name: str) -> bool:
         fault = self.fault(name)
@@ -137,46 +166,51 @@ class DiskStore:
 
     def fault(self, name: str) -> str | None:
         """Why the outcome of this job cannot be used: it is missing, or broken; None if it can."""
-        if not self._path("receipts", name).exists():
+        if self.spec() is None or not self._path("receipts", name).exists():
             return MISSING
         try:
-            receipt = json.loads(self._path("receipts", name).read_bytes())
-            for folder, checksum in receipt["files"].items():
-                self._checked(folder, name, checksum)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            self._check(name)
+        except (OSError, ValueError) as error:
             return f"broken ({error})"
         return None
 
     def keep(self, name: str, outcome: Outcome) -> None:
+        assert self.spec() is not None
         files: dict[str, str] = {}
         if outcome.columns is not None:
-            spec = self.spec()
-            assert spec is not None
-            facts = {"pdpgd.job": name, "pdpgd.spec": spec.digest()}
+            _refuse_contradictions(outcome.columns)
+            facts = {"pdpgd.job": name, "pdpgd.spec": self._digests[0]}
             files["records"] = self._put("records", name, records.to_parquet(outcome.columns, facts))
         if outcome.examples:
             files["examples"] = self._put("examples", name, records.to_npz(outcome.examples))
-        self._put("receipts", name, _json({"files": files, **outcome.facts}))
+        self._put("receipts", name, _json(Receipt(name, self._digests[0], files, outcome.facts).to_json()))
 
     def outcome(self, name: str) -> Outcome:
-        facts = json.loads(self._path("receipts", name).read_bytes())
-        files = facts.pop("files")
-        columns = records.from_parquet(self._path("records", name).read_bytes()) if "records" in files else None
-        return Outcome(facts, columns)
+        with self._reading(name):
+            receipt = self._receipt(name)
+            columns = None
+            if "records" in receipt.files:
+                columns = records.from_parquet(self._content(receipt, "records", name))
+        return Outcome(dict(receipt.facts), columns)
 
     def examples(self, name: str) -> dict[str, Any]:
-        return records.from_npz(self._path("examples", name).read_bytes())
+        with self._reading(name):
+            return records.from_npz(self._content(self._receipt(name), "examples", name))
 
     def sum_up(self, summary: dict[str, Any]) -> None:
         content = _json(summary)
-        path = self.folder / "summary.json"
-        if not path.exists() or path.read_bytes() != content:
-            self._write("summary.json", content)
+        path = self.folder / SUMMARY
+        try:
+            same = path.read_bytes() == content
+        except OSError:
+            same = False
+        if not same:
+            self._write(SUMMARY, content)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep a second run out of the directory."""
-        if not (self.folder / "spec.json").exists():
+        if not _exists(self.folder / SPEC):
             self._refuse_strangers()  # before a lock is left among their things
         with locked(self.folder):
             yield
@@ -196,34 +230,140 @@ class DiskStore:
                 "and no spec.json"
             )
 
-    def _history(self) -> list[Any]:
-        try:
-            history = json.loads((self.folder / "history.json").read_bytes())
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError):
-            self.notes.append(f"{self.folder / 'history.json'} did not read: begun anew")
-            return []
-        return history if isinstance(history, list) else []
+    def _refuse_directories(self) -> None:
+        """Before any work, where a file is to be written at the end of it."""
+        for name in (SPEC, HISTORY, SUMMARY):
+            try:
+                check_file(self.folder / name)
+            except (OSError, PdpgdError) as error:
+                raise StorageError(str(error)) from error
 
-    def _checked(self, folder: str, name: str, checksum: str) -> None:
-        found = hashlib.sha256(self._path(folder, name).read_bytes()).hexdigest()
-        if found != checksum:
-            raise ValueError(f"{self._path(folder, name).name} has another checksum than its receipt says")
+    def _check_vouched(self, path: Path, digests: tuple[str, ...]) -> None:
+        """The results say which spec they were made with: if it is this one for none of them, it was changed."""
+        said: list[str] = []
+        for name in self._names():
+            try:
+                said += self._said(name, self._receipt(name))["pdpgd.spec"]
+            except (OSError, ValueError):
+                continue  # damaged, and done again
+            if set(said) & set(digests):
+                return
+        if said:
+            raise StorageError(
+                f"{path}: expected the spec that the results beside it were made with ({said[0][:12]}...), got another "
+                f"({digests[0][:12]}...): it was changed or is damaged; put it right, or take another directory"
+            )
+
+    def _tidy_spec(self) -> None:
+        """Write it as it was written, if it says the same in other bytes."""
+        path = self.folder / SPEC
+        try:
+            content = path.read_bytes()
+            tidy = _json(json.loads(content))
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{path}: expected the spec of a run, got an error: {error}") from error
+        if content != tidy:
+            self._write(SPEC, tidy)
+
+    def _check_history(self) -> None:
+        """A history that is damaged is set aside; what of it can be believed is kept."""
+        entries, fault = read_history(self.folder / HISTORY)
+        if fault is None:
+            return
+        path, aside = self.folder / HISTORY, self.folder / ASIDE
+        with _setting_aside(aside, HISTORY):
+            number = sum(1 for _ in aside.glob("history.*.json"))
+            os.replace(path, aside / f"history.{number}.json")
+        self._write(HISTORY, _json(entries))
+        self.notes.append(f"{path} {fault}: set aside in {aside}, and begun anew")
+
+    def _names(self) -> list[str]:
+        """The jobs that have a receipt, whatever it says."""
+        try:
+            found = [path for drawer in ("checks", "receipts") for path in (self.folder / drawer).glob("*.json")]
+        except OSError:
+            return []
+        return sorted(path.stem for path in found if not path.name.startswith("."))
+
+    def _settle(self, spec: Spec, digests: tuple[str, ...]) -> None:
+        self._spec, self._digests, self._jobs = spec, digests, jobs_of(spec, int(spec.data["samples"]))
+
+    def _check(self, name: str) -> None:
+        """OSError or ValueError if what was kept of this job is damaged, or is another job's or another run's."""
+        receipt = self._receipt(name)
+        contents = {drawer: self._content(receipt, drawer, name) for drawer in receipt.files}
+        said = self._said(name, receipt)
+        for job in said["pdpgd.job"]:
+            if job != name:
+                raise ValueError(f"expected what was kept of {name}, got that of {job}")
+        for spec in said["pdpgd.spec"]:
+            if spec not in self._digests:
+                raise ValueError(f"expected a result of this run, got one of another, with the spec {spec[:12]}...")
+        if "records" in contents:
+            self._check_rows(name, records.from_parquet(contents["records"]))
+            self._check_seconds(name, receipt.facts)
+
+    def _check_rows(self, name: str, columns: records.Columns) -> None:
+        assert self._spec is not None
+        rows, norms = self._jobs.get(name, range(0)), self._spec.norms
+        samples = np.tile(np.arange(rows.start, rows.stop), len(norms))
+        if not np.array_equal(columns["sample"], samples) or not np.array_equal(
+            columns["norm"], np.repeat(np.array(norms, dtype=object), len(rows))
+        ):
+            raise ValueError(
+                f"{self._shown('records', name)}: expected samples {rows.start} to {rows.stop - 1} in "
+                f"{', '.join(norms)}, got others"
+            )
+        records.check_columns(columns)
+
+    def _check_seconds(self, name: str, facts: Mapping[str, Any]) -> None:
+        assert self._spec is not None
+        seconds = facts.get("seconds_of")
+        if not isinstance(seconds, dict) or not set(self._spec.norms) <= set(seconds):
+            raise ValueError(
+                f"{self._shown('receipts', name)}: expected the seconds of {', '.join(self._spec.norms)}, got {seconds}"
+            )
+
+    def _receipt(self, name: str) -> Receipt:
+        try:
+            return read_receipt(self._path("receipts", name).read_bytes(), kind_of(name))
+        except ValueError as error:
+            raise ValueError(f"{self._shown('receipts', name)}: {error}") from error
+
+    def _said(self, name: str, receipt: Receipt) -> dict[str, list[str]]:
+        """Which job and which spec the receipt and the records say they are of, as far as they say."""
+        said: dict[str, str | None] = {}
+        if "records" in receipt.files:
+            said = dict(records.facts_of(self._content(receipt, "records", name)))
+        claims = {
+            "pdpgd.job": (receipt.job, said.get("pdpgd.job")),
+            "pdpgd.spec": (receipt.spec, said.get("pdpgd.spec")),
+        }
+        return {what: [claim for claim in made if claim is not None] for what, made in claims.items()}
+
+    def _content(self, receipt: Receipt, drawer: str, name: str) -> bytes:
+        content = self._path(drawer, name).read_bytes()
+        if hashlib.sha256(content).hexdigest() != receipt.files[drawer]:
+            raise ValueError(f"{self._shown(drawer, name)} has another checksum than its receipt says")
+        return content
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            raise StorageError(
+                f"{self.folder}: expected {name} whole, got it broken ({error}); start the command that made it again"
+            ) from error
 
     def _set_aside(self, name: str, fault: str) -> None:
-        aside = self.folder / "set-aside"
-        try:
-            aside.mkdir(exist_ok=True)
-            for folder in SUFFIXES:
-                path = self._path(folder, name)
+        aside = self.folder / ASIDE
+        with _setting_aside(aside, name):
+            for drawer in SUFFIXES:
+                path = self._path(drawer, name)
                 if path.exists():
                     number = sum(1 for _ in aside.glob(f"{name}.*{path.suffix}"))
                     os.replace(path, aside / f"{name}.{number}{path.suffix}")
-        except OSError as error:
-            raise StorageError(
-                f"{aside}: expected room and leave to set {name} aside, got an error: {error}"
-            ) from error
         self.notes.append(f"{name} is {fault}: set aside in {aside}, and done again")
 
     def _put(self, folder: str, name: str, content: bytes) -> str:
@@ -242,6 +382,9 @@ class DiskStore:
                 f"{path}: expected room and leave to write {len(content):,} bytes, got an error: {reason}; "
                 f"nothing that was done is lost ({done} chunks): make room, and start the same command again"
             ) from error
+
+    def _shown(self, drawer: str, name: str) -> str:
+        return str(self._path(drawer, name).relative_to(self.folder))
 
     def _path(self, folder: str, name: str) -> Path:
         # What is no chunk is a check: its records are not those of the run.
@@ -268,6 +411,29 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise StorageError(f"{folder}: another run is at work in this directory; wait for it") from error
         yield
+
+
+@contextmanager
+def _setting_aside(aside: Path, what: str) -> Iterator[None]:
+    try:
+        aside.mkdir(exist_ok=True)
+        yield
+    except OSError as error:
+        raise StorageError(f"{aside}: expected room and leave to set {what} aside, got an error: {error}") from error
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:  # a name that is too long, or a directory that may not be searched
+        raise _no_place(path.parent, error) from error
+
+
+def _refuse_contradictions(columns: records.Columns) -> None:
+    try:
+        records.check_columns(columns)
+    except ValueError as error:
+        raise AttackError(f"{error}; this is a fault of the attack or of pdpgd, and is not stored") from error
 
 
 def _no_place(folder: Path, error: OSError) -> StorageError:

@@ -1,0 +1,45 @@
+"""The history of a run: every start of it, each with a checksum of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pdpgd.files import digest_of
+
+HISTORY = "history.json"
+CHECKSUM = "sha256"
+# All that a start has which was written before starts had a checksum: none but these, so that no damage to the key of
+# a checksum makes a start look like one of them.
+_OLD = frozenset(("at", "command", "git", "python", "platform", "versions", "engine", "workers", "address"))
+
+
+def sealed(start: Mapping[str, Any]) -> dict[str, Any]:
+    """The start with its checksum, as it is written."""
+    entry = json.loads(json.dumps(start))
+    return {**entry, CHECKSUM: digest_of(entry)}
+
+
+def read_history(path: Path) -> tuple[list[dict[str, Any]], str | None]:
+    """The starts that are whole, as they were written, and what is wrong with the file; None if nothing is."""
+    try:
+        entries = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return [], None
+    except (OSError, ValueError) as error:
+        return [], f"did not read ({error})"
+    if not isinstance(entries, list):
+        return [], f"did not read (expected a list of starts, got {type(entries).__name__})"
+    whole = [entry for entry in entries if _is_whole(entry)]
+    damaged = len(entries) - len(whole)
+    return whole, f"has {damaged} of {len(entries)} starts damaged" if damaged else None
+
+
+def _is_whole(entry: object) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    if CHECKSUM not in entry:
+        return "at" in entry and set(entry) <= _OLD
+    return bool(digest_of({name: value for name, value in entry.items() if name != CHECKSUM}) == entry[CHECKSUM])

@@ -1,0 +1,94 @@
+"""The receipt of a job: what was written for it and what it cost, with a checksum over all of that.
+
+A receipt is a JSON object with exactly two entries: `receipt`, and `sha256`, the digest of the first. No damage to one
+of the keys can therefore make it look like a receipt of a run that was made before receipts had a checksum; such a
+receipt has `files` beside the facts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pdpgd.evaluation.jobs import Kind
+from pdpgd.files import digest_of
+
+FILES: Mapping[Kind, frozenset[str]] = {
+    "chunk": frozenset(("records", "examples")),
+    "second start": frozenset(("records",)),
+    "preflight": frozenset(),
+}
+"""What is written besides the receipt, by the kind of the job."""
+
+# The facts of receipts that have no checksum: those that every one has.
+_COMMON = frozenset(("seconds", "batch_size", "halved", "machine", "forwards", "backwards"))
+_OLD_FACTS: Mapping[Kind, frozenset[str]] = {
+    "chunk": _COMMON | {"seconds_of"},
+    "second start": _COMMON | {"seconds_of"},
+    "preflight": _COMMON
+    | {"samples", "classes", "modules_in_train_mode", "repeated", "alone", "probabilities"}
+    | {"no_gradient", "broken_gradient", "shaken"},
+}
+# And those that only the later ones of these have.
+_OPTIONAL = frozenset(("faults",))
+
+
+@dataclass(frozen=True)
+class Receipt:
+    job: str | None
+    """The name of the job; None in receipts that have no checksum."""
+    spec: str | None
+    """The digest of the run's spec; None in the same."""
+    files: Mapping[str, str]
+    """The checksums of what was written, by drawer."""
+    facts: Mapping[str, Any]
+    """Timings and counts."""
+
+    def to_json(self) -> dict[str, Any]:
+        content = json.loads(json.dumps(asdict(self)))
+        return {"receipt": content, "sha256": digest_of(content)}
+
+
+def read_receipt(content: bytes, kind: Kind) -> Receipt:
+    """The receipt of a job of this kind; ValueError if it is damaged."""
+    entries = json.loads(content)
+    if not isinstance(entries, dict):
+        raise ValueError(f"expected a receipt, got {type(entries).__name__}")
+    receipt = _checked(entries) if set(entries) == {"receipt", "sha256"} else _old(entries, kind)
+    if set(receipt.files) != FILES[kind]:
+        raise ValueError(f"expected the files {_listed(FILES[kind])}, got {_listed(receipt.files)}")
+    return receipt
+
+
+def _checked(entries: Mapping[str, Any]) -> Receipt:
+    content = entries["receipt"]
+    if digest_of(content) != entries["sha256"]:
+        raise ValueError("it has another checksum than it says")
+    expected = {"job", "spec", "files", "facts"}
+    if not isinstance(content, dict) or set(content) != expected:
+        raise ValueError(f"expected a receipt with the entries {_listed(expected)}")
+    return Receipt(**content)
+
+
+def _old(entries: Mapping[str, Any], kind: Kind) -> Receipt:
+    """Of a run that was made before receipts had a checksum: at least its shape is what it must be."""
+    facts = dict(entries)
+    files = facts.pop("files", None)
+    if not isinstance(files, dict) or not all(isinstance(checksum, str) for checksum in files.values()):
+        raise ValueError("expected a receipt with a checksum, or with files and facts")
+    required = _OLD_FACTS[kind]
+    if not required <= set(facts) or not set(facts) <= required | _OPTIONAL:
+        raise ValueError(f"expected the facts {_listed(required)}, got {_listed(facts)}")
+    for name in ("forwards", "backwards"):
+        passes = facts[name]
+        if not isinstance(passes, dict) or set(passes) != {"attacks", "checks"}:
+            raise ValueError(f"expected {name} of the attacks and of the checks, got {passes!r}")
+    if kind != "preflight":
+        facts = {"faults": {}, **facts}
+    return Receipt(None, None, files, facts)
+
+
+def _listed(names: Mapping[str, Any] | frozenset[str] | set[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

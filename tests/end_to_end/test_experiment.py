@@ -362,3 +362,39 @@ def test_restricted_imagenet_small_on_a_tiny_tree(tmp_path: Path, monkeypatch: p
     assert all(cell.failure is None for cell in results.cells)
     assert "(" in (out / "tables/tables.md").read_text()
     assert (out / "figures/examples-restricted-imagenet.png").exists()
+
+
+DOTTED = """
+title = "versions"
+norms = ["linf"]
+budget = 10
+iteration_cost = false
+
+[datasets."set-v1.0"]
+source = "mnist-1000"
+like = "mnist"
+limit = 2
+models = { plain = "mnist-plain" }
+
+[datasets."set-v2.0"]
+source = "mnist-1000"
+like = "mnist"
+limit = 3
+models = { plain = "mnist-plain" }
+
+[[attacks]]
+name = "pdpgd"
+restarts = [1]
+"""
+
+
+def test_two_data_sets_whose_names_end_alike_behind_a_dot_have_results_and_tables_of_their_own(spec: Path) -> None:
+    spec.write_text(DOTTED)
+    assert run(spec, "--workers", "1") == 0
+    results = load_results(spec.parent / "out")
+    assert [(cell.dataset, cell.samples) for cell in results.cells] == [("set-v1.0", 2), ("set-v2.0", 3)]
+    assert {dataset.name: dataset.samples for dataset in results.datasets} == {"set-v1.0": 2, "set-v2.0": 3}
+    tables = spec.parent / "out" / "tables"
+    for name in ("set-v1.0", "set-v2.0"):
+        assert f"Attacks on {name} (the paper's Table II)" in (tables / f"table-2-{name}.md").read_text()
+        assert (tables / f"complete-{name}-linf.csv").exists()

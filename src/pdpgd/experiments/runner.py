@@ -42,6 +42,9 @@ COSTS = f"{JOBS}/iteration_costs.json"
 # Samples with which the passes of an iteration are counted.
 COUNTED_ON = 4
 
+TuningKey = tuple[str, str, str, str]
+"""Data set, model, norm and attack."""
+
 
 class Observer:
     """Told how far an experiment has come; does nothing with it."""
@@ -243,9 +246,9 @@ class Experiment:
     def _trials(self, ask: Ask) -> list[Ask]:
         return [replace(ask, settings={**ask.settings, **choice}, restarts=None) for choice in ask.choices()]
 
-    def _tuned(self, how: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    def _tuned(self, how: Mapping[str, Any] | None) -> dict[TuningKey, dict[str, Any]]:
         """The settings that were selected, by what they are for; without `how`, of those whose trials are all done."""
-        to_tune: dict[str, Ask] = {}
+        to_tune: dict[TuningKey, Ask] = {}
         for ask in self._asks:
             if ask.tuned:
                 to_tune.setdefault(_tuning_key(ask), ask)
@@ -266,7 +269,7 @@ class Experiment:
                 continue  # the cell itself says so
         return chosen
 
-    def _settled(self, ask: Ask, chosen: Mapping[str, Mapping[str, Any]]) -> Ask:
+    def _settled(self, ask: Ask, chosen: Mapping[TuningKey, Mapping[str, Any]]) -> Ask:
         return replace(ask, settings=chosen.get(_tuning_key(ask), ask.settings)) if ask.tuned else ask
 
     def _state(self, run: Run) -> str:
@@ -390,6 +393,6 @@ def _loaded(model: ModelAsk, trust_model_code: bool) -> tuple[Subject, Mapping[s
     return subject, subject.identity()
 
 
-def _tuning_key(ask: Ask) -> str:
+def _tuning_key(ask: Ask) -> TuningKey:
     """The same for the cells that share the selection: those with more restarts have the settings of one."""
-    return f"{ask.dataset.name}/{ask.model.name}/{ask.norm}/{ask.attack}"
+    return ask.dataset.name, ask.model.name, ask.norm, ask.attack

@@ -33,12 +33,15 @@ def _reader() -> Any:
 
 
 class Table:
-    """A table of the file; entries are taken out one by one, and what is left over is not known."""
+    """A table of the file; entries are taken out one by one, and what is left over is not known.
 
-    def __init__(self, where: str, entries: object) -> None:
+    `name` is its key, of a table that is one of several by name: it may have dots in it.
+    """
+
+    def __init__(self, where: str, entries: object, name: str = "") -> None:
         if not isinstance(entries, dict):
             raise InvalidInputError(f"{where}: expected a table, got {entries!r}")
-        self.where, self.entries = where, dict(entries)
+        self.where, self.entries, self.name = where, dict(entries), name
         self.known: list[str] = []
 
     def optional(self, name: str, kind: type) -> Any:
@@ -85,15 +88,10 @@ class Table:
 
     def tables_by_name(self, name: str) -> list[Table]:
         found = self.optional(name, dict) or {}
-        return [Table(f"{self.place(name)}.{each}", table) for each, table in found.items()]
+        return [Table(f"{self.place(name)}.{each}", table, each) for each, table in found.items()]
 
     def place(self, name: str) -> str:
         return f"{self.where}.{name}" if self.where else name
-
-    @property
-    def name(self) -> str:
-        """The last part of where it is."""
-        return self.where.rpartition(".")[2]
 
     def end(self) -> None:
         if self.entries:

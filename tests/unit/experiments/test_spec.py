@@ -169,3 +169,17 @@ def test_in_the_figure_over_queries_all_have_the_same_gradients_and_no_random_st
         else:
             assert ask.settings["steps"] == ask.gradients
             assert (ask.settings["start_radius"], ask.settings["finetune_steps"]) == (0.0, 0)
+
+
+def test_names_with_a_dot_are_whole_names() -> None:
+    """Of data sets and of models; what comes behind the dot was once taken for the name."""
+    part = SPEC[SPEC.index("[datasets.digits]") : SPEC.index("[[attacks]]")].replace("mine =", '"mine-v1.0" =')
+    two = "".join(
+        part.replace("datasets.digits", f'datasets."{name}"')
+        + f'[datasets."{name}".radii."mine-v1.0"]\nl2 = [{radius}]\n'
+        for name, radius in (("set-v1.0", 1.5), ("set-v2.0", 2.5))
+    )
+    spec = parse_spec(SPEC.replace(SPEC[SPEC.index("[datasets.digits]") : SPEC.index("[[attacks]]")], two))
+    assert [dataset.name for dataset in spec.datasets] == ["set-v1.0", "set-v2.0"]
+    radii = {(ask.dataset.name, ask.radii) for ask in asks(spec) if (ask.model.name, ask.norm) == ("mine-v1.0", "l2")}
+    assert radii == {("set-v1.0", (1.5,)), ("set-v2.0", (2.5,))}

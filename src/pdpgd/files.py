@@ -6,9 +6,14 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pdpgd.errors import InvalidInputError, StorageError, SubjectError
+
+SEAL = "sha256"
+"""The key of a checksum in a JSON object."""
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -16,13 +21,10 @@ def replace_file(path: Path, content: bytes) -> None:
 
     What a writer that was killed left behind, the next one takes away.
     """
-    try:
-        # A link stays a link, and what it points to is replaced.
-        path = path.resolve()
-        check_file(path)
-        draft = _draft(path)
-    except OSError as error:
-        raise SubjectError(f"{path}: expected a file to write, got an error: {error.strerror or error}") from error
+    check_file(path)
+    # A link stays a link, and what it points to is replaced.
+    path = path.resolve()
+    draft = _draft(path)
     try:
         with draft.open("wb") as file:
             file.write(content)
@@ -40,22 +42,27 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse to write a file where a directory or a device is."""
-    if path.exists() and not path.is_file():
-        raise SubjectError(f"{path}: expected a file to write, got a directory or a device; move it away")
+    """Refuse a place where no file can be written, if possible before the work that is to be written there is done."""
+    try:
+        if path.exists() and not path.is_file():
+            raise SubjectError(f"{path}: expected a file to write, got a directory or a device; move it away")
+        _expect_nameable(_draft(path))
+    except (OSError, ValueError) as error:
+        if isinstance(error, SubjectError):
+            raise
+        raise SubjectError(
+            f"{shortened(str(path))}: expected a file to write, got an error: {_reason(error)}"
+        ) from error
 
 
 def output_path(out: str | Path) -> Path:
     """The path that a user gave for results; refused if the file system cannot have a file or directory there."""
     try:
         path = Path(out).expanduser()
-        _draft(path).lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        pass  # it is made later, or what is in its way is told then
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        _expect_nameable(path)
+    except (OSError, ValueError, RuntimeError) as error:  # too long; a NUL in it; the home of nobody
         raise InvalidInputError(
-            f"out: expected a path that can be written to, got {shortened(str(out))} ({reason}); "
+            f"out: expected a path that can be written to, got {shortened(str(out))} ({_reason(error)}); "
             "take another one (--out)"
         ) from error
     return path
@@ -77,9 +84,41 @@ def digest_of(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def shortened(text: str, most: int = 60) -> str:
+def sealed(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a JSON object with a checksum over all of them."""
+    content = json.loads(json.dumps(entries))
+    return {**content, SEAL: digest_of(content)}
+
+
+def unsealed(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries without their checksum; ValueError if it is another. What has none is as it is.
+
+    Damage to the key of the checksum leaves an entry that a reader must not know.
+    """
+    content = {name: value for name, value in entries.items() if name != SEAL}
+    if SEAL in entries and digest_of(content) != entries[SEAL]:
+        raise ValueError("it has another checksum than it says")
+    return content
+
+
+def shortened(text: str, most: int = 200) -> str:
     """For a message: a long text as its beginning and its length."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
+def _expect_nameable(path: Path) -> None:
+    """OSError or ValueError if nothing can have this path; what is missing or in its way is told when it is written."""
+    there = path = path.absolute()
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    # A part that is too long is found in a directory that exists only.
+    for place in (path, *(there / part for part in path.relative_to(there).parts)):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            place.lstat()
+
+
+def _reason(error: Exception) -> str:
+    return str(error.strerror if isinstance(error, OSError) and error.strerror else error)
 
 
 def _draft(path: Path) -> Path:

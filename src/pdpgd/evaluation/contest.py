@@ -2,7 +2,7 @@
 
 DIR/NORM/ATTACK           the run of an attack in a norm: a directory of `evaluate`, resumed as one
 DIR/NORM/ATTACK-tuning    the runs that its settings were selected by, on samples apart
-DIR/comparison.json       the numbers of all of them
+DIR/comparison.json       the numbers of all of them, with a checksum
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from pdpgd.evaluation.run import Watcher
 from pdpgd.evaluation.runner import evaluate
 from pdpgd.evaluation.subject import samples_of
 from pdpgd.evaluation.tuning import tuned
-from pdpgd.files import replace_file
+from pdpgd.files import check_file, output_path, replace_file, sealed
 from pdpgd.presets import MODEL_KINDS, PAPER_RADII, START_RADIUS
 from pdpgd.subjects import Samples
 from pdpgd.subjects.samples import Part
 
+NUMBERS = "comparison.json"
 PRESETS = ("paper",)
 # Where neither the user nor the paper gives radii: those at which the best of all attacks leaves these shares.
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -72,6 +73,9 @@ def compare(
 
     An attack that fails is a row that says why; the others go on.
     """
+    folder = None if out is None else output_path(out)
+    if folder is not None:
+        check_file(folder / NUMBERS)
     contenders = [Contender.parse(text) for text in attacks]
     _check(contenders, norms, preset)
     whole = samples_of(data, limit=None, root=data_dir)
@@ -80,7 +84,6 @@ def compare(
     apart = _apart(whole, count) if tune else None
     case = _case(like, model, whole.name, required=preset is not None)
     thresholds = _thresholds(radii or {}, norms, case)
-    folder = None if out is None else Path(out).expanduser()
     entries = [
         _Entry(contender, norm, case if preset else None, budget, thresholds.get(norm), apart, folder, watched)
         for norm in norms
@@ -93,8 +96,8 @@ def compare(
     found = {norm: thresholds.get(norm) or _quantiles([row for row in rows if row.norm == norm]) for norm in norms}
     comparison = Comparison(tuple(rows), found, folder)
     if folder is not None and folder.is_dir():
-        content = f"{json.dumps(comparison.as_json(), indent=1)}\n".encode()
-        replace_file(folder / "comparison.json", content)
+        content = f"{json.dumps(sealed(comparison.as_json()), indent=1)}\n".encode()
+        replace_file(folder / NUMBERS, content)
     return comparison
 
 

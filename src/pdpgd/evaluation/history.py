@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pdpgd.files import digest_of
+from pdpgd.files import SEAL, unsealed
 
 HISTORY = "history.json"
-CHECKSUM = "sha256"
 # All that a start has which was written before starts had a checksum: none but these, so that no damage to the key of
 # a checksum makes a start look like one of them.
 _OLD = frozenset(("at", "command", "git", "python", "platform", "versions", "engine", "workers", "address"))
-
-
-def sealed(start: Mapping[str, Any]) -> dict[str, Any]:
-    """The start with its checksum, as it is written."""
-    entry = json.loads(json.dumps(start))
-    return {**entry, CHECKSUM: digest_of(entry)}
 
 
 def read_history(path: Path) -> tuple[list[dict[str, Any]], str | None]:
@@ -40,6 +32,10 @@ def read_history(path: Path) -> tuple[list[dict[str, Any]], str | None]:
 def _is_whole(entry: object) -> bool:
     if not isinstance(entry, dict):
         return False
-    if CHECKSUM not in entry:
+    if SEAL not in entry:
         return "at" in entry and set(entry) <= _OLD
-    return bool(digest_of({name: value for name, value in entry.items() if name != CHECKSUM}) == entry[CHECKSUM])
+    try:
+        unsealed(entry)
+    except ValueError:
+        return False
+    return True

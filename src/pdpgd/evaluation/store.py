@@ -29,11 +29,11 @@ import numpy as np
 
 from pdpgd.errors import AttackError, InvalidInputError, PdpgdError, StorageError
 from pdpgd.evaluation import records
-from pdpgd.evaluation.history import HISTORY, read_history, sealed
+from pdpgd.evaluation.history import HISTORY, read_history
 from pdpgd.evaluation.jobs import Outcome, jobs_of, kind_of
 from pdpgd.evaluation.receipts import Receipt, read_receipt
 from pdpgd.evaluation.spec import Spec, differences
-from pdpgd.files import check_file, digest_of, replace_file
+from pdpgd.files import check_file, digest_of, replace_file, sealed
 
 SPEC, SUMMARY, ASIDE = "spec.json", "summary.json", "set-aside"
 

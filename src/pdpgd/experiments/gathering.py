@@ -18,7 +18,7 @@ from pdpgd.evaluation.result import Evaluation
 from pdpgd.experiments.plan import Ask
 from pdpgd.experiments.results import Cell, DatasetInfo, IterationCost, ModelInfo, Results
 from pdpgd.experiments.spec import DatasetAsk, ExperimentSpec
-from pdpgd.files import replace_file
+from pdpgd.files import replace_file, sealed, unsealed
 
 Outcome = Evaluation | str
 """What came of a run, or why nothing did."""
@@ -109,12 +109,12 @@ class Kept:
         self._path, self._circumstances = path, dict(circumstances)
         self._costs: dict[tuple[str, str], IterationCost] = {}
         try:
-            entries = json.loads(path.read_bytes())
-            if entries["circumstances"] == self._circumstances:
+            entries = unsealed(json.loads(path.read_bytes()))
+            if set(entries) == {"circumstances", "costs"} and entries["circumstances"] == self._circumstances:
                 for each in entries["costs"]:
                     cost = IterationCost(**each)
                     self._costs[cost.attack, cost.norm] = cost
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             self._costs = {}  # counted anew
 
     def __contains__(self, pair: object) -> bool:
@@ -126,4 +126,4 @@ class Kept:
     def add(self, cost: IterationCost) -> None:
         self._costs[cost.attack, cost.norm] = cost
         entries = {"circumstances": self._circumstances, "costs": [asdict(each) for each in self._costs.values()]}
-        replace_file(self._path, f"{json.dumps(entries, indent=1)}\n".encode())
+        replace_file(self._path, f"{json.dumps(sealed(entries), indent=1)}\n".encode())

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pdpgd.errors import StorageError
+from pdpgd.files import sealed, unsealed
 
 FORMAT = 1
 FILE, SPEC, JOBS = "results.json", "spec.toml", "jobs"
@@ -136,26 +137,28 @@ class Results:
         ]
 
     def to_json(self) -> str:
-        return f"{json.dumps(asdict(self), indent=1, ensure_ascii=False)}\n"
+        """With a checksum."""
+        return f"{json.dumps(sealed(asdict(self)), indent=1, ensure_ascii=False)}\n"
 
 
 def load_results(folder: str | Path) -> Results:
     """Those of an experiment's directory."""
     path = Path(folder).expanduser() / FILE
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        return _results(entries)
+        return _results(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise StorageError(f"{path.parent}: expected the directory of an experiment, got one without {FILE}") from None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise StorageError(
-            f"{path}: expected the results of an experiment, got a file that does not read ({error})"
+            f"{path}: expected the results of an experiment, got a file that does not read ({error}); "
+            "start the command that made it again"
         ) from error
 
 
 def _results(entries: Any) -> Results:
     if not isinstance(entries, dict) or entries.get("format") != FORMAT:
         raise ValueError(f"expected format {FORMAT}")
+    entries = unsealed(entries)  # those that were written before they had a checksum have none
     datasets = tuple(
         DatasetInfo(**{**each, "models": {name: ModelInfo(**model) for name, model in each["models"].items()}})
         for each in entries["datasets"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pdpgd.evaluation.history import HISTORY, read_history
 from pdpgd.evaluation.result import Evaluation
 from pdpgd.report import sheets, wording
 from pdpgd.report.sheets import Cell, Sheet
@@ -63,7 +63,7 @@ def trial_of(source: Source) -> Trial:
 
 def making_of(source: Source, number: int) -> Making:
     evaluation = source.evaluation
-    history = _history(evaluation.folder)
+    history, _ = _history(evaluation.folder)
     command, starts = starts_of([evaluation.folder])
     facts = [(name, _shown(value)) for name, value in _flat(evaluation.spec.as_json()).items()]
     if source.comparison is not None:
@@ -86,13 +86,16 @@ def making_of(source: Source, number: int) -> Making:
 
 
 def starts_of(folders: Sequence[Path | None]) -> tuple[str | None, tuple[str, ...]]:
-    """The last command that made these runs, if one did, and every start of them."""
-    history = [start for folder in folders for start in _history(folder)]
+    """The last command that made these runs, if one did, and every start of them; damaged histories are named."""
+    read = [_history(folder) for folder in folders]
+    history = [start for starts, _ in read for start in starts]
+    faults = [fault for _, fault in read if fault is not None]
     starts = tuple(
         f"{start.get('at', '?')}: {_command(start) or 'from Python'} (engine {start.get('engine', '?')})"
         for start in history
     )
-    return next((found for start in reversed(history) if (found := _command(start))), None), starts
+    command = next((found for start in reversed(history) if (found := _command(start))), None)
+    return command, (*starts, *faults)
 
 
 # Of a comparison, what every run has for itself: they have a table.
@@ -119,15 +122,12 @@ def _cost(run: Evaluation) -> Sequence[Cell]:
     )
 
 
-def _history(folder: Path | None) -> list[Mapping[str, Any]]:
-    """Each start of a run; what does not read is not worth failing for."""
+def _history(folder: Path | None) -> tuple[list[dict[str, Any]], str | None]:
+    """Each start of a run that can be believed, and what is wrong with the others."""
     if folder is None:
-        return []
-    try:
-        history = json.loads((folder / "history.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return []
-    return [start for start in history if isinstance(start, dict)] if isinstance(history, list) else []
+        return [], None
+    starts, fault = read_history(folder / HISTORY)
+    return starts, None if fault is None else f"{folder / HISTORY} {fault}: not shown"
 
 
 def _command(start: Mapping[str, Any]) -> str | None:

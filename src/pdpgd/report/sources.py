@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdpgd.errors import InvalidInputError, StorageError, UnfinishedError
+from pdpgd.files import unsealed
 from pdpgd.report import wording
 
 if TYPE_CHECKING:
@@ -144,8 +146,9 @@ def _part(thing: object) -> Subject:
 def _read(folder: Path) -> Subject:
     from pdpgd.evaluation.runner import load_evaluation
 
-    if not folder.is_dir():
-        found = "a file" if folder.exists() else "nothing"
+    # Not folder.is_dir, which raises an error where a name is too long.
+    if not os.path.isdir(folder):
+        found = "a file" if os.path.exists(folder) else "nothing"
         raise InvalidInputError(
             f"{folder}: expected the directory of a run, a comparison or an experiment, got {found}"
         )
@@ -205,7 +208,7 @@ def _comparison(folder: Path) -> Comparison:
 
     path = folder / COMPARISON
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        entries = unsealed(json.loads(path.read_text(encoding="utf-8")))
         radii = {norm: tuple(map(float, entry["radii"])) for norm, entry in entries.items()}
         asked = [
             (Contender.parse(each["attack"]), norm, each["failure"])

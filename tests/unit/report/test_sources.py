@@ -6,11 +6,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from pdpgd import Comparison, Evaluation
+from pdpgd import Comparison, Evaluation, compare
 from pdpgd.errors import InvalidInputError, PdpgdError, StorageError
+from pdpgd.experiments.results import load_results
+from pdpgd.report.making import starts_of
 from pdpgd.report.radii import marks_of
 from pdpgd.report.sources import subject_of
+from support.experiments import results_of, table_cells
+from support.models import TinyConv
+
+
+def subject() -> tuple[TinyConv, tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    model = TinyConv(generator)
+    images = torch.rand(4, 3, 6, 6, generator=generator)
+    return model, (images, model(images).argmax(1))
 
 
 def test_two_runs_of_one_name_are_told_apart(evaluation: Evaluation) -> None:
@@ -47,6 +59,63 @@ def test_a_broken_file_is_refused_by_its_name(name: str, content: str, tmp_path:
     (tmp_path / name).write_text(content)
     with pytest.raises(StorageError, match=f"{name}: expected .*, got"):
         subject_of(tmp_path)
+
+
+def flipped(path: Path, old: str, new: str) -> None:
+    content = path.read_text()
+    assert old in content
+    path.write_text(content.replace(old, new, 1))
+
+
+@pytest.fixture
+def compared(tmp_path: Path) -> Path:
+    model, data = subject()
+    compare(model, data, norms=["l2"], attacks=["auto"], budget=4, threads=1, radii={"l2": [0.5]}, out=tmp_path / "all")
+    return tmp_path / "all"
+
+
+@pytest.mark.parametrize(("old", "new"), [("0.5", "0.7"), ('"auto"', '"auuo"'), ('"sha256"', '"sha257"'), ("l2", "l0")])
+def test_a_damaged_comparison_is_refused_by_its_name_and_written_again(old: str, new: str, compared: Path) -> None:
+    path = compared / "comparison.json"
+    content = path.read_bytes()
+    assert marks_of(subject_of(compared), {})["l2"].radii
+    flipped(path, old, new)
+    with pytest.raises(
+        StorageError, match=r"comparison\.json: expected the numbers of a comparison.*start the command"
+    ):
+        subject_of(compared)
+    model, data = subject()
+    compare(model, data, norms=["l2"], attacks=["auto"], budget=4, threads=1, radii={"l2": [0.5]}, out=compared)
+    assert path.read_bytes() == content
+
+
+def test_a_comparison_of_before_it_had_a_checksum_is_read(compared: Path) -> None:
+    path = compared / "comparison.json"
+    entries = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in entries.items() if name != "sha256"}))
+    assert [series.label for series in subject_of(compared).sources[0].series] == ["auto"]
+
+
+def test_a_damaged_start_of_a_run_is_named_and_not_shown(compared: Path) -> None:
+    run = compared / "l2" / "auto"
+    assert len(starts_of([run])[1]) == 1
+    flipped(run / "history.json", '"engine": "local"', '"engine": "focal"')
+    (said,) = starts_of([run])[1]
+    assert said == f"{run / 'history.json'} has 1 of 1 starts damaged: not shown"
+
+
+def test_damaged_results_of_an_experiment_are_refused_by_their_name(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(results_of(*table_cells(norms=("linf",))).to_json())
+    assert load_results(tmp_path).cells[0].seconds == 12.5
+    for old, new in (("12.5", "12.7"), ('"sha256"', '"sha257"')):
+        content = path.read_text()
+        flipped(path, old, new)
+        with pytest.raises(
+            StorageError, match=r"results\.json: expected the results of an experiment.*start the command"
+        ):
+            load_results(tmp_path)
+        path.write_text(content)
 
 
 def test_a_comparison_whose_runs_are_gone_says_which(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -148,7 +149,7 @@ def _experiment(options: argparse.Namespace, observer: Observer | None) -> Exper
 
     source = Path(options.spec).expanduser()
     folder = options.out or f"results/{source.stem.removeprefix('paper-')}"
-    if source.is_dir():
+    if os.path.isdir(source):
         source, folder = source / SPEC, options.out or source
     spec = changed(load_spec(source), limit=options.limit, models=_models(options.model))
     return Experiment(

@@ -17,9 +17,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def run(options: argparse.Namespace) -> int:
     from pdpgd.evaluation.export import export
     from pdpgd.evaluation.runner import load_evaluation
+    from pdpgd.files import output_path
 
+    place = output_path(options.out)
     evaluation = load_evaluation(options.run_folder)
     norms = tuple(options.norm) if options.norm else None
-    count = export(evaluation, options.out, norms=norms, limit=options.limit)
+    count = export(evaluation, place, norms=norms, limit=options.limit)
     print(f"{count} PNG files and index.csv in {options.out}: each verified as adversarial at 8 bits")
     return 0

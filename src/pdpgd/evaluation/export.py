@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pdpgd.errors import InvalidInputError, StorageError
+from pdpgd.errors import InvalidInputError
 from pdpgd.evaluation.result import Evaluation
 from pdpgd.extras import need
-from pdpgd.files import replace_file
+from pdpgd.files import check_file, make_folder, output_path, replace_file
 
 INDEX = "index.csv"
 HEADINGS = ("file", "sample", "norm", "label", "prediction", "distance", "fragile")
@@ -30,7 +30,8 @@ def export(
     pillow = need("PIL.Image", extra="data", purpose="writing PNG files")
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInputError(f"limit: expected an integer >= 1, got {limit!r}")
-    place = Path(folder).expanduser()
+    place = output_path(folder)
+    check_file(place / INDEX)
     rows: list[tuple[Any, ...]] = []
     for norm in norms or evaluation.norms:
         distance = evaluation.distances(norm, eight_bit=True)
@@ -64,8 +65,5 @@ def _png(pillow: Any, pixels: NDArray[Any]) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{path.parent}: expected a directory to write to, got an error: {error}") from error
+    make_folder(path.parent)
     replace_file(path, content)

@@ -22,6 +22,7 @@ from pdpgd.evaluation.run import Run, Watcher, assembled, carry_out
 from pdpgd.evaluation.spec import Spec
 from pdpgd.evaluation.store import DiskStore, MemoryStore, Store
 from pdpgd.evaluation.subject import LiveModel, Subject, identity_of, samples_of, subject_of
+from pdpgd.files import output_path
 from pdpgd.subjects.normalise import NormalisationChoice
 
 NORMS = ("linf", "l2", "l1", "l0")
@@ -88,12 +89,12 @@ def evaluate(
     Returns:
         The verified distances of every sample in every norm, with the reliability report.
     """
+    store: Store = MemoryStore() if out is None else DiskStore(output_path(out))
     subject = subject_of(
         model, weights=weights, normalisation=normalisation, trust_model_code=trust_model_code or trust_pickle
     )
     samples = samples_of(data, limit=limit, root=data_dir)
     contestant = contestant_of(attack, budget, settings or {})
-    store: Store = MemoryStore() if out is None else DiskStore(Path(out).expanduser())
     check_engine(engine, workers, address)
     there = store.spec()
     spec = spec_of(

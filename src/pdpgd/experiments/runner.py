@@ -32,7 +32,7 @@ from pdpgd.experiments.iteration_cost import countable, measured
 from pdpgd.experiments.plan import Ask, asks
 from pdpgd.experiments.results import FILE, JOBS, SPEC, IterationCost, Results
 from pdpgd.experiments.spec import DatasetAsk, ExperimentSpec, ModelAsk
-from pdpgd.files import replace_file
+from pdpgd.files import check_file, output_path, replace_file
 from pdpgd.subjects import Samples
 from pdpgd.subjects.normalise import parse_normalisation
 from pdpgd.subjects.samples import Part
@@ -98,7 +98,7 @@ class Experiment:
         if not trust_model_code:
             _refuse_to_trust(spec)
         self.trust_model_code = trust_model_code
-        self.spec, self.folder = spec, Path(folder).expanduser()
+        self.spec, self.folder = spec, output_path(folder)
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         check_device(self.device)
         self.observer = observer or Observer()
@@ -114,6 +114,8 @@ class Experiment:
             # Processes that share one GPU would be in each other's way.
             workers = max(1, (os.cpu_count() or 1) // self.spec.threads) if self.device == "cpu" else 1
         self._refuse_strangers()
+        for name in (SPEC, FILE):
+            check_file(self.folder / name)
         with locked(self.folder):
             replace_file(self.folder / SPEC, self.spec.text.encode())
             how = {"engine": engine, "workers": workers, "address": address}

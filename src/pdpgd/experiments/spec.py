@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,9 +124,9 @@ def shipped() -> tuple[str, ...]:
 def load_spec(source: str | Path) -> ExperimentSpec:
     """From a file, or by the name of one that comes with the package."""
     path = Path(source).expanduser()
-    if not path.exists() and path.parent == Path():
+    if not os.path.exists(path) and path.parent == Path():
         inside = SHIPPED / f"{path.name.removesuffix('.toml')}.toml"
-        if not inside.exists():
+        if not os.path.exists(inside):
             raise UnknownNameError("experiment, and no file of that name", str(source), shipped())
         path = inside
     try:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pdpgd.experiments.results import DatasetInfo, Results
 from pdpgd.extras import need
-from pdpgd.files import replace_file
+from pdpgd.files import make_folder, output_path, replace_file
 from pdpgd.report.examples_figure import draw_examples, shown_attack
 from pdpgd.report.names import distance_label, file_stem, norm_name
 from pdpgd.report.panels import Panels, Point, over_queries, over_restarts
@@ -41,7 +41,7 @@ STYLE = {
 
 def write_figures(results: Results, folder: str | Path) -> list[Path]:
     """Into FOLDER/figures, those that there are results for; the runs are in FOLDER/jobs. Returns the files."""
-    folder = Path(folder).expanduser()
+    folder = output_path(folder)
     drawn: dict[str, bytes] = {}
     for dataset in results.datasets:
         for what, draw in (("restarts", draw_restarts), ("queries", draw_queries)):
@@ -53,7 +53,7 @@ def write_figures(results: Results, folder: str | Path) -> list[Path]:
         if figure is not None:
             drawn[_fresh(f"examples-{file_stem(dataset.name)}", "png", drawn)] = _png(figure)
     if drawn:
-        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+        make_folder(folder / FOLDER)
     for name, content in drawn.items():
         replace_file(folder / FOLDER / name, content)
     return [folder / FOLDER / name for name in drawn]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pdpgd.errors import InvalidInputError, PdpgdError
 from pdpgd.extras import need
-from pdpgd.files import replace_file
+from pdpgd.files import check_file, output_path, replace_file, shortened
 
 if TYPE_CHECKING:
     from pdpgd.evaluation.comparison import Comparison
@@ -43,17 +44,27 @@ def write_report(
 
     if type(gallery) is not int or gallery < 0:
         raise InvalidInputError(f"gallery: expected an integer of at least 0, got {gallery!r}")
+    given = None if out is None else output_path(out)
     subject = subject_of(sources)
-    place = Path(out).expanduser() if out is not None else (subject.folder or Path()) / NAME
+    place = given or (subject.folder or Path()) / NAME
+    with _writing(place):
+        check_file(place)
     page = render(contents_of(subject, radii=radii or {}, pictures=gallery, title=title))
-    try:
+    with _writing(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         replace_file(place, page.encode())
+    return place
+
+
+@contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, PdpgdError) as error:
         raise InvalidInputError(
-            f"{place}: expected a file that can be written, got an error ({error}); take another one (--out)"
+            f"{shortened(str(place))}: expected a file that can be written, got an error ({error}); "
+            "take another one (--out)"
         ) from error
-    return place
 
 
 def render(contents: Contents) -> str:

@@ -12,7 +12,7 @@ from pdpgd.catalogue import ATTACKS
 from pdpgd.evaluation.metrics import Statistics, compared
 from pdpgd.experiments import published
 from pdpgd.experiments.results import DatasetInfo, Results
-from pdpgd.files import replace_file
+from pdpgd.files import make_folder, output_path, replace_file
 from pdpgd.report.cells import Row, Runs, bracketed, emphasised, images, percent, runs_of, with_digits
 from pdpgd.report.cost_tables import iteration_costs, running_times
 from pdpgd.report.names import file_stem, norm_name, radius_name
@@ -35,8 +35,8 @@ def tables(results: Results) -> list[Table]:
 
 def write_tables(results: Results, folder: str | Path) -> list[Path]:
     """Each as Markdown, LaTeX and CSV, and all of them in tables.md; returns the files."""
-    folder = Path(folder).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = output_path(folder)
+    make_folder(folder)
     made = tables(results)
     texts = {f"{table.name}.{ending}": write(table) for table in made for ending, write in FORMATS.items()}
     title, about = markdown_text(results.title), markdown_text(results.about)

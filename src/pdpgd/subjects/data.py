@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib import resources
 from numbers import Integral
@@ -113,11 +114,12 @@ def _load_known(known: DataSet, split: str, root: Path | None, download: bool) -
 
 def _load_path(source: str | Path) -> Read:
     path = Path(source).expanduser()
-    if path.is_dir():
+    # Not path.is_dir, which raises an error where a name is too long.
+    if os.path.isdir(path):
         return read_folder(path)
-    if path.is_file() and path.suffix == ".npz":
+    if os.path.isfile(path) and path.suffix == ".npz":
         return read_npz(path)
-    if path.is_file():
+    if os.path.isfile(path):
         raise SubjectError(
             f"{path}: expected an .npz file or a folder of images, got a file that ends in {path.suffix!r}"
         )

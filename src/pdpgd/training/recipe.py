@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, UnknownNameError
+from pdpgd.files import check_file, make_folder, output_path
 from pdpgd.subjects import zoo
 from pdpgd.subjects.cards import ModelCard
 from pdpgd.subjects.data import load_data
@@ -73,13 +74,15 @@ class Recipe:
 
 def carry_out(recipe: Recipe, *, observe: Observe | None = None) -> ModelCard:
     """Train, judge, and write weights and card; a training that was stopped goes on where it was."""
+    for path in (recipe.weights, recipe.card, recipe.checkpoint):
+        check_file(output_path(path))
     # The card is written last, and the checkpoint goes after it: weights with a checkpoint are not finished.
     if recipe.card.exists() or (recipe.weights.exists() and not recipe.checkpoint.exists()):
         raise InvalidInputError(f"name: expected one that is not trained yet, got {recipe.weights}, which exists")
     say = observe or _say_nothing
     samples, tests = _data(recipe)
     model = _initial_net(recipe, samples)
-    recipe.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(recipe.folder)
 
     def seen(progress: Progress) -> None:
         words = f"epoch {progress.epoch}  loss {progress.loss:.3f}  right {progress.accuracy:.0%}"

@@ -163,9 +163,26 @@ def to_csv(table: Table) -> str:
         for item, paper in zip(row, table.papers, strict=True):
             line += [_exact(item.value), _exact(item.paper)] if paper else [_exact(item.value)]
         lines.append(line)
+    return "".join(map(_csv_line, lines))
+
+
+FORMULA = re.compile(r"^(?:[=@\t\r]|[+-](?!\d*\.?\d+(?:[eE][+-]?\d+)?$))")
+"""How a text begins that a spreadsheet would run; a number is none. The page's script has the same pattern."""
+
+
+def csv_text(text: str) -> str:
+    """The text with an apostrophe before it, which makes it one for a spreadsheet, if it begins like a formula."""
+    return f"'{text}" if FORMULA.search(text) else text
+
+
+LINE_END = "\r\n"
+
+
+def _csv_line(fields: Iterable[str]) -> str:
     file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows(lines)
-    return file.getvalue()
+    # Written with the line ending of both kinds, so that a field with either of them is quoted.
+    csv.writer(file, lineterminator=LINE_END).writerow(map(csv_text, fields))
+    return f"{file.getvalue().removesuffix(LINE_END)}\n"
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "tex": to_latex, "csv": to_csv}

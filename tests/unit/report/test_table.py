@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from pdpgd.report.table import Item, Table, latex_text, markdown_text, to_csv, to_latex, to_markdown
+from pdpgd.report.page import TEMPLATES
+from pdpgd.report.table import FORMULA, Item, Table, latex_text, markdown_text, to_csv, to_latex, to_markdown
 
 NASTY = 'a|b <script> 100% & _x_ #1 {y} \\z ~ ^ $5 *w* `q` [l](u) &lt; "n"'
 
@@ -66,6 +67,35 @@ def test_csv_has_every_digit_and_the_paper_in_columns_of_its_own(table: Table) -
         ["linf", "PGD", "12.04", "", ""],
         ["l2", "PGD", "", "1", "0"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("=HYPERLINK(0)", "'=HYPERLINK(0)"),
+        ("+cmd", "'+cmd"),
+        ("-2+3+cmd|' /C calc'!A0", "'-2+3+cmd|' /C calc'!A0"),
+        ("-x", "'-x"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\r=1"),
+        ("-2.5", "-2.5"),
+        ("+1e-05", "+1e-05"),
+        ("a=b", "a=b"),
+        ("", ""),
+    ],
+)
+def test_what_a_spreadsheet_would_run_is_a_text_in_csv(text: str, field: str) -> None:
+    """In headings, which have no space before them, and in rows."""
+    heading = text if text == field else f"'{text.strip()}"
+    table = Table(name="t", title="", caption="", headings=(text, "x"), rows=((Item(text), Item(-0.5)),))
+    lines = list(csv.reader(io.StringIO(to_csv(table), newline="")))
+    assert lines == [[heading, "x"], [field, "-0.5"]]
+
+
+def test_the_page_and_the_files_have_one_rule_for_what_a_spreadsheet_would_run() -> None:
+    script = (TEMPLATES / "tables.js").read_text(encoding="utf-8")
+    assert f"/{FORMULA.pattern}/.test(text)" in script
 
 
 def test_texts_of_any_kind_come_through(table: Table) -> None:

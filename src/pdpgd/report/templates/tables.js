@@ -30,8 +30,8 @@ const Tables = (() => {
   }
 
   function field(text) {
-    // A spreadsheet would run what begins like a formula.
-    const safe = /^[=+@\t\r]|^-[^\d.]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
+    // A spreadsheet would run what begins like a formula; table.py has the same pattern.
+    const safe = /^(?:[=@\t\r]|[+-](?!\d*\.?\d+(?:[eE][+-]?\d+)?$))/.test(text) ? `'${text}` : text;
     return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   }
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import lzma
+import math
+import os
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import torch
@@ -14,6 +17,7 @@ from torch import Tensor
 
 from pdpgd.errors import SubjectError
 from pdpgd.subjects.samples import ArraySamples, numbered_classes
+from pdpgd.subjects.unpacking import check_size
 
 NAMES = ("images", "labels")
 CHANNELS = (1, 3)
@@ -45,11 +49,15 @@ def _arrays(path: Path) -> dict[str, Array]:
         # Opened here, for numpy forgets to close what turns out to be broken.
         with path.open("rb") as content:
             _check_zip(path, content)
+            _check_sizes(path, content)
             with np.load(content, allow_pickle=False) as file:
                 _check_names(path, file.files)
                 return {name: _array(path, file, name) for name in NAMES}
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:
+        # RuntimeError: encrypted, or packed in a way that Python has not.
         raise SubjectError(f"{path}: corrupt: expected an .npz file (a zip archive), got {error}") from error
+    except MemoryError as error:
+        raise SubjectError(f"{path}: expected arrays that fit into the memory, got larger ones") from error
     except OSError as error:
         raise SubjectError(f"{path}: cannot be read ({error})") from error
 
@@ -60,6 +68,37 @@ def _check_zip(path: Path, content: BinaryIO) -> None:
     content.seek(0)
     if start not in ZIP_STARTS:
         raise SubjectError(f"{path}: expected an .npz file (a zip archive), got a file that starts with {start!r}")
+
+
+def _check_sizes(path: Path, content: BinaryIO) -> None:
+    """What the archive and the header of each array announce, before numpy makes room for it."""
+    whole = content.seek(0, os.SEEK_END)
+    with zipfile.ZipFile(content) as archive:
+        there = set(archive.namelist())
+        # numpy takes either for the array.
+        for entry in (entry for name in NAMES for entry in (name, f"{name}.npy") if entry in there):
+            info = archive.getinfo(entry)
+            check_size(f"{path}: {entry}", packed=min(info.compress_size, whole), unpacked=info.file_size)
+            with archive.open(info) as member:
+                announced = _announced(member)
+            if announced is not None and announced != info.file_size:
+                raise SubjectError(
+                    f"{path}: corrupt: expected {entry} of {announced:,} bytes, as its header says, got "
+                    f"{info.file_size:,}"
+                )
+    content.seek(0)
+
+
+def _announced(member: IO[bytes]) -> int | None:
+    """How long the array is by its header; None if that is numpy's to complain of."""
+    try:
+        version = np.lib.format.read_magic(member)
+        # Later ones differ from the second in the encoding of the header alone.
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(member)
+    except ValueError:
+        return None
+    return None if dtype.hasobject else member.tell() + math.prod(shape) * dtype.itemsize
 
 
 def _check_names(path: Path, names: list[str]) -> None:

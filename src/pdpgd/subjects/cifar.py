@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pdpgd.errors import SubjectError
+from pdpgd.subjects.unpacking import check_size
 
 FOLDER = "cifar-10-batches-py"
 BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)}
@@ -77,7 +78,9 @@ def _from_archive(path: Path, split: str) -> Iterator[tuple[str, bytes]]:
                 member = archive.extractfile(f"{FOLDER}/{name}")
                 if member is None:
                     raise SubjectError(f"{path}: expected a file {FOLDER}/{name} in it, got something else")
-                yield f"{path}:{FOLDER}/{name}", member.read()
+                place = f"{path}:{FOLDER}/{name}"
+                check_size(place, packed=path.stat().st_size, unpacked=archive.getmember(f"{FOLDER}/{name}").size)
+                yield place, member.read()
     except KeyError as error:
         raise SubjectError(f"{path}: expected CIFAR-10's batches in it, got none ({error})") from error
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:

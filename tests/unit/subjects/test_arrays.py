@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 import torch
 
 from pdpgd import errors
+from pdpgd.subjects import unpacking
 from pdpgd.subjects.arrays import read_npz
 
 RNG_SEED = 5
@@ -96,3 +99,65 @@ def test_what_is_no_zip_archive_is_told_from_a_broken_one(tmp_path: Path) -> Non
         path.write_bytes(other)
         with pytest.raises(errors.SubjectError, match=r"expected an .npz file .* got a file that starts with"):
             read_npz(path)
+
+
+def zipped(path: Path, *, method: int = zipfile.ZIP_DEFLATED, **members: bytes) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(f"{name}.npy", content)
+    return path
+
+
+def npy(shape: str, dtype: str = "|u1", version: bytes = b"\x01\x00") -> bytes:
+    """The header of an array, and nothing of the array."""
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    length = len(header).to_bytes(2 if version == b"\x01\x00" else 4, "little")
+    return b"\x93NUMPY" + version + length + header
+
+
+@pytest.mark.parametrize("version", [b"\x01\x00", b"\x02\x00", b"\x03\x00"], ids=["1", "2", "3"])
+@pytest.mark.parametrize("shape", ["(1000000000000, 1, 28, 28)", "(4, 1, 28, 28)", "(-4, 1, 28, 28)"])
+def test_an_array_that_is_not_as_long_as_its_header_says_is_refused_before_room_is_made_for_it(
+    version: bytes, shape: str, tmp_path: Path
+) -> None:
+    path = zipped(tmp_path / "bomb.npz", images=npy(shape, version=version), labels=npy("(4,)", "<i8"))
+    with pytest.raises(
+        errors.SubjectError, match=r"corrupt: expected images\.npy of -?[\d,]+ bytes, as its header says"
+    ):
+        read_npz(path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("shape", ["(1000, 1, 100, 100)", "nonsense"])
+def test_a_file_that_unpacks_to_more_than_images_do_is_not_unpacked(
+    method: int, shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "ALWAYS", 10**6)
+    path = zipped(tmp_path / "bomb.npz", method=method, images=npy(shape) + bytes(10**7), labels=npy("(4,)", "<i8"))
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            errors.SubjectError, match=r"images\.npy: refused: expected at most 100 times as many bytes"
+        ):
+            read_npz(path)
+        assert tracemalloc.get_traced_memory()[1] < 10**6
+    finally:
+        tracemalloc.stop()
+
+
+def test_images_that_are_all_the_same_are_read_while_they_are_few(tmp_path: Path) -> None:
+    np.savez_compressed(
+        tmp_path / "black.npz", images=np.zeros((1000, 1, 28, 28), np.uint8), labels=np.arange(1000) % 10
+    )
+    assert len(read_npz(tmp_path / "black.npz")) == 1000
+
+
+def test_an_encrypted_archive_is_told_to_be_none_of_ours(tmp_path: Path) -> None:
+    path = saved(tmp_path, images=PIXELS, labels=LABELS)
+    content = bytearray(path.read_bytes())
+    for start in (b"PK\x03\x04", b"PK\x01\x02"):
+        at, flags = content.find(start), 6 if start == b"PK\x03\x04" else 8
+        content[at + flags] |= 1
+    path.write_bytes(content)
+    with pytest.raises(errors.SubjectError, match=r"corrupt: expected an .npz file .*, got .*encrypted"):
+        read_npz(path)

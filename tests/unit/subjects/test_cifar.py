@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from pdpgd import errors
+from pdpgd.subjects import unpacking
 from pdpgd.subjects.cifar import BATCHES, FOLDER, read_cifar10
 from support.data_files import cifar_batch, cifar_pixels
 
@@ -135,3 +136,15 @@ def test_a_broken_archive_is_told_from_one_without_batches(folder: Path, tmp_pat
         read_cifar10(cut, "test")
     with pytest.raises(errors.SubjectError, match=r"other.tar.gz: expected CIFAR-10's batches in it, got none"):
         read_cifar10(other, "test")
+
+
+def test_an_archive_that_unpacks_to_more_than_images_do_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "ALWAYS", 10_000)
+    with tarfile.open(tmp_path / "bomb.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo(f"{FOLDER}/test_batch")
+        member.size = 10**6
+        archive.addfile(member, io.BytesIO(bytes(10**6)))
+    with pytest.raises(errors.SubjectError, match="test_batch: refused: expected at most 100 times as many bytes"):
+        read_cifar10(tmp_path / "bomb.tar.gz", "test")

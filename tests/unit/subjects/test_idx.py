@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gzip
+import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import torch
 
 from pdpgd import errors
+from pdpgd.subjects import unpacking
 from pdpgd.subjects.idx import read_idx, read_idx_pair
 from support.data_files import digits, idx_bytes, write_idx_pair
 
@@ -70,3 +73,59 @@ def test_labels_that_do_not_match_their_images_are_refused(tmp_path: Path) -> No
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(errors.SubjectError, match="nowhere: cannot be read"):
         read_idx(tmp_path / "nowhere", dimensions=3)
+
+
+def header(*shape: int) -> bytes:
+    return struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape)
+
+
+@pytest.fixture
+def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small limits, and an end to what a test may unpack."""
+    monkeypatch.setattr(unpacking, "ALWAYS", 10_000)
+
+
+@pytest.mark.usefixtures("bounded")
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (
+            gzip.compress(header(100, 100, 100) + bytes(10**6)),
+            "refused: expected at most 100 times as many bytes unpacked as packed, got 1,0.. that unpack to 1,000,000; "
+            "if this is right, save the data without compression",
+        ),
+        (gzip.compress(header(2**32 - 1, 2**32 - 1, 2**32 - 1)), "refused: expected at most 100 times"),
+        (header(2**32 - 1, 2**32 - 1, 2**32 - 1) + b"few", r"truncated: expected \d+ bytes of data .*, got 3"),
+        (
+            gzip.compress(header(1, 2, 2) + bytes(10**6)),
+            "trailing bytes: expected 4 bytes of data .*, got 5 or more",
+        ),
+    ],
+    ids=["bomb", "announced, packed", "announced, plain", "behind the data"],
+)
+def test_a_file_that_unpacks_to_more_than_data_does_is_not_unpacked(
+    content: bytes, complaint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "images"
+    path.write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(errors.SubjectError, match=f"images: {complaint}"):
+            read_idx(path, dimensions=3)
+        assert tracemalloc.get_traced_memory()[1] < 500_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_data_that_memory_has_no_room_for_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "ALWAYS", 1000)
+    monkeypatch.setattr(unpacking, "available_memory", lambda: 2000)
+    path = tmp_path / "images"
+    path.write_bytes(PACKED)
+    with pytest.raises(errors.SubjectError, match=r"fits into the memory that is available, 2,000 bytes, got 2,352"):
+        read_idx(path, dimensions=3)
+
+
+def test_the_available_memory_is_a_number_of_bytes_where_linux_tells() -> None:
+    available = unpacking.available_memory()
+    assert available is None or 2**20 < available < 2**50

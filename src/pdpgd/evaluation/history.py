@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from pdpgd.files import SEAL, unsealed
 
 HISTORY = "history.json"
-# All that a start has which was written before starts had a checksum: none but these, so that no damage to the key of
-# a checksum makes a start look like one of them.
-_OLD = frozenset(("at", "command", "git", "python", "platform", "versions", "engine", "workers", "address"))
+# As the value of a checksum looks, under whatever name.
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def read_history(path: Path) -> tuple[list[dict[str, Any]], str | None]:
@@ -33,7 +33,10 @@ def _is_whole(entry: object) -> bool:
     if not isinstance(entry, dict):
         return False
     if SEAL not in entry:
-        return "at" in entry and set(entry) <= _OLD
+        # It was written before starts had a checksum, unless damage has changed the name of its own.
+        return "at" in entry and not any(
+            isinstance(value, str) and _DIGEST.fullmatch(value) for value in entry.values()
+        )
     try:
         unsealed(entry)
     except ValueError:

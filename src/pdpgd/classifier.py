@@ -83,7 +83,7 @@ class Classifier:
                 f"{type(error).__name__}: {error}"
             ) from error
         output = getattr(output, "logits", output)
-        return self._checked(output, points, samples).to(points.dtype)
+        return _as(points.dtype, self._checked(output, points, samples))
 
     def margin_and_gradient(
         self, points: Tensor, samples: Tensor, criterion: Criterion, surrogate: Surrogate
@@ -147,6 +147,21 @@ def _slope(loss: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
     if gradient is None:
         raise ModelError("expected logits that depend on the inputs, got a graph that does not reach them")
     return gradient
+
+
+def _as(dtype: torch.dtype, logits: Tensor) -> Tensor:
+    """The logits in this dtype, with the model's own argmax: rounding to fewer digits may make the first two tie."""
+    rounded = logits.to(dtype)
+    if torch.finfo(logits.dtype).bits <= torch.finfo(dtype).bits:
+        return rounded
+    own = logits.detach().argmax(1, keepdim=True)
+    lost = rounded.detach().argmax(1, keepdim=True) != own
+    if not bool(lost.any()):
+        return rounded
+    top = rounded.detach().gather(1, own)
+    # One unit in the last place up, as a constant: the gradient is that of the logits.
+    ahead = (torch.nextafter(top, torch.full_like(top, math.inf)) - top) * lost
+    return rounded + torch.zeros_like(rounded).scatter(1, own, ahead)
 
 
 def warn_of_probabilities(logits: Tensor) -> None:

@@ -1,7 +1,8 @@
 """When is a point adversarial, and what does an attack minimise to make it so?
 
 The margin is positive while the model is still right (untargeted) or not yet at the target (targeted), and a point is
-adversarial iff its margin is below zero. A surrogate is a differentiable stand-in for "the margin is not negative".
+adversarial iff its margin is below zero. Where logits tie, the model's own argmax decides. A surrogate is a
+differentiable stand-in for "the margin is not negative".
 """
 
 from __future__ import annotations
@@ -29,10 +30,20 @@ class Criterion:
     targeted: bool = False
 
     def margin(self, logits: Tensor) -> Tensor:
-        """z_y - max_{i != y} z_i; for a target t, max_{i != t} z_i - z_t."""
+        """z_y - max_{i != y} z_i; for a target t, max_{i != t} z_i - z_t.
+
+        In a tie that is 0, and the smallest number below it if the argmax of the logits says fooled: a margin is below
+        0 exactly where the argmax is another class than the label (untargeted), or is the target (targeted).
+        """
         own = logits.gather(1, self.classes[:, None]).squeeze(1)
         margin = own - self._others(logits).amax(1)
-        return -margin if self.targeted else margin
+        margin = -margin if self.targeted else margin
+        tied = margin.detach() == 0
+        if not bool(tied.any()):
+            return margin
+        fooled = (logits.detach().argmax(1) == self.classes) == self.targeted
+        # A constant: the gradient is that of the margin.
+        return margin - (tied & fooled).to(margin) * torch.finfo(margin.dtype).tiny
 
     def soft_margin(self, logits: Tensor) -> Tensor:
         """The margin with log-sum-exp in place of the maximum over the other classes."""

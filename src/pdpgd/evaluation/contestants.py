@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -71,6 +72,8 @@ class Contestant:
                 f"attack {self.name}: expected points of shape {tuple(inputs.shape)} and as many verdicts, "
                 f"got {tuple(result.adversarials.shape)} and {tuple(result.found.shape)}"
             )
+        _check_history(self.name, getattr(result, "history", None), len(inputs))
+        _check_faults(self.name, faults_of(result), len(inputs))
         return result
 
     def _prepared(self, norm: str, batch_size: int) -> Callable[..., AttackResult]:
@@ -91,3 +94,39 @@ def spent(result: AttackResult, name: str, samples: int) -> Tensor:
     if isinstance(passes, Tensor) and passes.shape == (samples,):
         return passes.detach().cpu().long()
     return torch.zeros(samples, dtype=torch.long)
+
+
+def faults_of(result: AttackResult) -> Mapping[int, str]:
+    """The samples on which the attack says it broke; none, if it does not say."""
+    faults: Mapping[int, str] | None = getattr(result, "faults", None)
+    return {} if faults is None else faults
+
+
+def _check_faults(name: str, faults: object, samples: int) -> None:
+    expected = f"attack {name}: expected faults that map places 0 to {samples - 1} of the call to what went wrong there"
+    if not isinstance(faults, Mapping):
+        raise AttackError(f"{expected}, got {type(faults).__name__}")
+    for place, fault in faults.items():
+        if not isinstance(place, Integral) or isinstance(place, bool) or not 0 <= int(place) < samples:
+            raise AttackError(f"{expected}, got the place {place!r}")
+        if not isinstance(fault, str):
+            raise AttackError(f"{expected}, got {type(fault).__name__} for place {place}, not a string")
+
+
+def _check_history(name: str, history: object, samples: int) -> None:
+    if history is None:
+        return
+    expected = (
+        f"attack {name}: expected a history (or None) with the tensors passes and distances, both of shape "
+        f"({samples}, records)"
+    )
+    passes, distances = getattr(history, "passes", None), getattr(history, "distances", None)
+    if not isinstance(passes, Tensor) or not isinstance(distances, Tensor):
+        lacking = "distances" if isinstance(passes, Tensor) else "passes"
+        raise AttackError(f"{expected}, got {type(history).__name__} with no {lacking}")
+    if passes.ndim != 2 or passes.shape != distances.shape or len(passes) != samples or passes.shape[1] == 0:
+        raise AttackError(
+            f"{expected} with at least one record, got {tuple(passes.shape)} and {tuple(distances.shape)}"
+        )
+    if passes.is_complex() or distances.is_complex() or bool((passes.diff(dim=1) < 0).any()):
+        raise AttackError(f"{expected}, the passes never fewer than in the record before, got others")

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pdpgd.attacks.contract import Observation
+from pdpgd.errors import AttackError
 
 # The gain in this last share of a sample's iterations is what is reported.
 LAST = 0.2
@@ -22,6 +23,14 @@ class LateGain:
         self._sizes: list[Tensor] = []
 
     def watch(self, seen: Observation) -> None:
+        for name in ("samples", "size"):
+            if not isinstance(getattr(seen, name, None), Tensor):
+                raise AttackError(f"observe: expected an observation with the tensor {name}, got {type(seen).__name__}")
+        if seen.samples.ndim != 1 or seen.samples.is_floating_point() or seen.size.shape != seen.samples.shape:
+            raise AttackError(
+                "observe: expected the places of some samples and as many sizes, got "
+                f"{tuple(seen.samples.shape)} of {seen.samples.dtype} and {tuple(seen.size.shape)}"
+            )
         # Copies: an attack may keep its best in one tensor and write to it as it goes.
         self._samples.append(seen.samples.clone())
         self._sizes.append(seen.size.clone())
@@ -44,7 +53,11 @@ class LateGain:
         if not self._samples:
             return [np.empty(0)] * samples
         rows = np.concatenate([part.cpu().numpy() for part in self._samples])
-        sizes = np.concatenate([part.double().cpu().numpy() for part in self._sizes])
+        if len(rows) and not 0 <= rows.min() <= rows.max() < samples:
+            raise AttackError(
+                f"observe: expected samples 0 to {samples - 1}, places in the call, got {rows.min()} to {rows.max()}"
+            )
+        sizes = np.concatenate([part.detach().double().cpu().numpy() for part in self._sizes])
         order = np.argsort(rows, kind="stable")
         bounds = np.searchsorted(rows[order], np.arange(1, samples))
         return np.split(sizes[order], bounds)

@@ -38,7 +38,7 @@ def traced(
     rows = np.full((len(passes), len(marks)), np.nan, dtype=np.float32)
     for row, (course, spent, end) in enumerate(zip(courses, passes, ends, strict=True)):
         if history is not None:
-            at, sizes = history.passes[row].cpu().numpy(), history.distances[row].cpu().numpy()
+            at, sizes = (column[row].detach().double().cpu().numpy() for column in (history.passes, history.distances))
         elif len(course) and spent > 0:
             at = spent * np.arange(1, len(course) + 1) / len(course)
             sizes = np.minimum.accumulate(course)

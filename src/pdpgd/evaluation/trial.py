@@ -16,7 +16,7 @@ from pdpgd.attacks.contract import Observation
 from pdpgd.classifier import Counted, Model
 from pdpgd.evaluation import records
 from pdpgd.evaluation.cheap import cheap_points
-from pdpgd.evaluation.contestants import spent
+from pdpgd.evaluation.contestants import faults_of, spent
 from pdpgd.evaluation.eight_bit import from_grey, grey, grid_sizes, on_grid
 from pdpgd.evaluation.jobs import Job, Outcome, Progress
 from pdpgd.evaluation.late_gain import LateGain
@@ -102,7 +102,7 @@ class Trial:
             starts=starts,
             observe=self._observer(norm, late),
         )
-        for place, fault in getattr(result, "faults", {}).items():
+        for place, fault in faults_of(result).items():
             self.faults[f"{int(job.indices[rows[place]])} ({norm})"] = fault
         points, claimed = self.job.inputs.clone(), torch.zeros_like(self.right)
         points[rows], claimed[rows] = result.adversarials.detach().to(points), result.found.to(claimed)

@@ -266,6 +266,55 @@ def test_what_is_no_result_stops_the_run_and_is_named(
         evaluate(Stubborn(), (images, labels), norms=("l2",), attack=mine, chunk_size=4)
 
 
+def told(passes: Any, distances: Any) -> SimpleNamespace:
+    return SimpleNamespace(passes=passes, distances=distances)
+
+
+FALLING = torch.tensor([[2, 1]] * 4)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"faults": ["broke"]}, "expected faults that map places 0 to 3 of the call .*, got list"),
+        ({"faults": {4: "broke"}}, "got the place 4"),
+        ({"faults": {-1: "broke"}}, "got the place -1"),
+        ({"faults": {"first": "broke"}}, "got the place 'first'"),
+        ({"faults": {True: "broke"}}, "got the place True"),
+        ({"faults": {0: ValueError("broke")}}, "got ValueError for place 0, not a string"),
+        ({"history": "long"}, r"expected a history .* of shape \(4, records\), got str with no passes"),
+        ({"history": told(torch.ones(4, 2), None)}, "got SimpleNamespace with no distances"),
+        ({"history": told(torch.ones(3, 2), torch.ones(3, 2))}, r"got \(3, 2\) and \(3, 2\)"),
+        ({"history": told(torch.ones(4), torch.ones(4))}, r"got \(4,\) and \(4,\)"),
+        ({"history": told(torch.ones(4, 2), torch.ones(4, 3))}, r"got \(4, 2\) and \(4, 3\)"),
+        ({"history": told(torch.ones(4, 0), torch.ones(4, 0))}, "with at least one record"),
+        ({"history": told(FALLING, torch.ones(4, 2))}, "the passes never fewer than in the record before"),
+    ],
+)
+def test_a_history_or_faults_that_cannot_be_read_stop_the_run_and_are_named(
+    images: Tensor, more: dict[str, Any], message: str
+) -> None:
+    def mine(model: nn.Module, inputs: Tensor, labels: Tensor, *, norm: str) -> Any:
+        return SimpleNamespace(**vars(claims(1 - inputs)), **more)
+
+    labels = torch.zeros(len(images), dtype=torch.long)
+    with pytest.raises(UnfinishedError, match=rf"(?s)chunk-00000 \(samples 0 to 3\): attack .*mine: .*{message}"):
+        evaluate(Stubborn(), (images, labels), norms=("l2",), attack=mine, chunk_size=4)
+
+
+def test_a_history_with_a_graph_in_half_precision_is_read(images: Tensor) -> None:
+    def mine(model: nn.Module, inputs: Tensor, labels: Tensor, *, norm: str) -> Any:
+        sizes = torch.ones(len(inputs), 2, dtype=torch.bfloat16, requires_grad=True)
+        history = told(torch.tensor([[1, 2]] * len(inputs)), 2 * sizes)
+        return SimpleNamespace(**vars(claims(1 - inputs)), history=history, faults=None)
+
+    labels = torch.zeros(len(images), dtype=torch.long)
+    evaluation = evaluate(Stubborn(), (images, labels), norms=("l2",), attack=mine, chunk_size=4)
+    trace = evaluation.trace("l2")
+    assert trace is not None
+    assert (trace.distances == 2).all()
+
+
 @pytest.mark.parametrize("norms", [("linf", "l2"), ("l2", "linf")])
 def test_the_distance_is_the_smallest_of_any_norms_attack(norms: tuple[str, ...]) -> None:
     """Beyond the boundary by a hair in every feature: the best linf point, and nearly the best l2 one."""

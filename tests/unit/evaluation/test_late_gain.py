@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pdpgd.attacks.contract import Observation
+from pdpgd.errors import AttackError
 from pdpgd.evaluation.late_gain import LateGain
 
 
@@ -89,3 +90,14 @@ def test_an_attack_may_go_on_writing_to_the_tensors_it_showed() -> None:
         late.watch(Observation("search", 1, 5, samples, sizes, sizes, sizes))
     samples.fill_(5)
     assert late.share(1, smallest=0.0).tolist() == [0.75]
+
+
+def test_an_observation_that_cannot_be_read_is_the_attacks_fault() -> None:
+    nothing = torch.zeros(2)
+    with pytest.raises(AttackError, match=r"as many sizes, got \(2,\) of torch.int64 and \(3,\)"):
+        watched(seen([0, 1], [1.0, 1.0, 1.0]))
+    with pytest.raises(AttackError, match="expected an observation with the tensor size, got Observation"):
+        watched(Observation("search", 1, 10, torch.tensor([0, 1]), nothing, [1.0, 1.0], nothing))  # type: ignore[arg-type]
+    for place in (-1, 2):
+        with pytest.raises(AttackError, match="expected samples 0 to 1, places in the call, got"):
+            watched(seen([0, place], [1.0, 1.0])).share(2, smallest=0.0)

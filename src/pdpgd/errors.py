@@ -45,6 +45,10 @@ class AttackError(PdpgdError, RuntimeError):
     """An attack that gave back something that is not points."""
 
 
+class ModelChangedError(AttackError):
+    """The model is no longer the one that was loaded: an attack left hooks in it, or changed its weights."""
+
+
 class StorageError(PdpgdError, OSError):
     """A run's directory that cannot be read or written; the message says what was kept and what to do."""
 

@@ -18,6 +18,7 @@ from typing import Protocol
 from pdpgd.classifier import Model
 from pdpgd.errors import EngineError, InvalidInputError, PdpgdError, UnknownNameError
 from pdpgd.evaluation.allocator import keep_freed_memory
+from pdpgd.evaluation.guard import Fingerprint, Guard
 from pdpgd.evaluation.jobs import Job, Outcome, Progress
 from pdpgd.evaluation.subject import Subject
 from pdpgd.evaluation.work import carry_out
@@ -83,24 +84,35 @@ def loaded(subject: Subject, device: str) -> Model | Failure:
 class Models:
     """A worker's: one at a time, the last that was asked for. Jobs for one model come together."""
 
-    def __init__(self, subjects: Subjects, device: str) -> None:
-        self._subjects, self._device = subjects, device
+    def __init__(
+        self,
+        subjects: Subjects,
+        device: str,
+        load: Callable[[Subject, str], Model | Failure] = loaded,
+        progress: Progress | None = None,
+    ) -> None:
+        self._subjects, self._device, self._load, self._progress = subjects, device, load, progress
         self._name: str | None = None
         self._model: Model | Failure | None = None
+        everywhere: Fingerprint = {}
+        self._guards = {name: Guard(everywhere) for name in subjects}
 
-    def of(self, job: Job) -> Model | Failure:
-        if self._name != job.model or self._model is None:
+    def do(self, job: Job) -> Result:
+        """Do the job on its model; one that an attack has changed is loaded anew for the next job."""
+        guard = self._guards[job.model]
+        if self._name != job.model or self._model is None or guard.changed:
             self._model = None  # before the next one is there
-            self._name, self._model = job.model, loaded(self._subjects[job.model], self._device)
-        return self._model
+            self._name, self._model = job.model, self._load(self._subjects[job.model], self._device)
+            guard.renew()
+        return attempted(job, self._model, guard, self._progress)
 
 
-def attempted(job: Job, model: Model | Failure, progress: Progress | None = None) -> Result:
+def attempted(job: Job, model: Model | Failure, guard: Guard | None = None, progress: Progress | None = None) -> Result:
     """The outcome, or the error as a value: one chunk that fails does not take the others with it."""
     if isinstance(model, Failure):
         return model
     try:
-        return carry_out(job, model, progress=progress)
+        return carry_out(job, model, guard=guard, progress=progress)
     except PdpgdError as error:
         return Failure(str(error), isinstance(error, InvalidInputError))
 
@@ -126,7 +138,7 @@ class InProcess:
     """One job after the other, here."""
 
     def __init__(self, subjects: Subjects, device: str, progress: Progress | None) -> None:
-        self._subjects, self._device, self._progress = subjects, device, progress
+        self._models = Models(subjects, device, lambda subject, device: subject.load(device), progress)
 
     def __enter__(self) -> InProcess:
         return self
@@ -134,11 +146,8 @@ class InProcess:
     def __exit__(self, *_: object) -> None: ...
 
     def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]:
-        name, model = None, None
         for job in jobs:
-            if model is None or name != job.model:
-                name, model = job.model, self._subjects[job.model].load(self._device)
-            yield job.name, attempted(job, model, self._progress)
+            yield job.name, self._models.do(job)
 
 
 class Processes:
@@ -214,4 +223,4 @@ def _leave_with_parent() -> None:
 
 def _in_worker(job: Job) -> Result:
     assert _models is not None
-    return attempted(job, _models.of(job))
+    return _models.do(job)

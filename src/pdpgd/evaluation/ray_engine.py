@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from pdpgd.errors import EngineError, InvalidInputError
-from pdpgd.evaluation.engines import Models, Result, Subjects, attempted, completed
+from pdpgd.evaluation.engines import Models, Result, Subjects, completed
 from pdpgd.evaluation.jobs import Job
 from pdpgd.extras import need
 
@@ -119,4 +119,4 @@ def _in_worker(job: Job, subjects: Subjects, device: str, run: str) -> Result:
     if run not in _models:
         _models.clear()
         _models[run] = Models(subjects, device)
-    return attempted(job, _models[run].of(job))
+    return _models[run].do(job)

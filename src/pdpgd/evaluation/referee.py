@@ -1,7 +1,8 @@
 """A referee that trusts no attack: it derives label, box and sizes of every point again, in fresh forward passes.
 
-A point counts if it is finite, inside the box, and beyond the decision boundary in a pass of its batch and in a pass of
-its own. Where the margin is so small that rounding may decide it, the point is fragile: it stays, and says so.
+A point counts if it is finite, inside the box, not the input itself, and beyond the decision boundary in a pass of its
+batch and in a pass of its own. Where the margin is so small that rounding may decide it, the point is fragile: it
+stays, and says so.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ VERIFIED = "verified"
 STILL_RIGHT = "still right"
 OUTSIDE = "outside the box"
 NOT_FINITE = "not finite"
+UNPERTURBED = "not perturbed"
 UNSTEADY = "answers differ"
 NONE = "none"
 
@@ -58,19 +60,31 @@ class Referee:
         self.backwards = 0
         self._classifier = Classifier(model)
         self._criterion = Criterion(labels)
+        self._answers: Tensor | None = None
 
     def judge(self, points: Tensor, claimed: Tensor, *, sparing: bool = False) -> Verdicts:
         """Judge the points that are `claimed` to be adversarial; the others are "none".
+
+        A point that equals its input is refused, whatever the model answers: a model that answers by chance may call
+        the input itself adversarial.
 
         `sparing` makes the lone pass only where the margin is so small that it could matter: for the grid's copies of
         points that were judged with it, of a model that has not shown two answers yet.
         """
         points = points.detach().to(self.inputs)
+        claimed = claimed.to(self.inputs.device, torch.bool)
+        return self._judged(points, claimed, self._perturbed(points), sparing=sparing)
+
+    def _judged(
+        self, points: Tensor, claimed: Tensor, eligible: Tensor, *, sparing: bool = False, logits: Tensor | None = None
+    ) -> Verdicts:
+        """`logits` are those of the points' batches, if they are known."""
         finite = points.flatten(1).isfinite().all(1)
         inside = ((points >= self.box.low) & (points <= self.box.high)).flatten(1).all(1)
-        claimed = claimed.to(self.inputs.device, torch.bool)
-        candidates = claimed & finite & inside
-        together, rounding, prediction, confidence = self._margins(points, candidates.nonzero().flatten())
+        candidates = claimed & finite & inside & eligible
+        together, rounding, prediction, confidence = self._margins(
+            points, candidates.nonzero().flatten(), logits=logits
+        )
         crossed = candidates & (together < rounding)
         spared = crossed & (together < -SPARED * rounding) if sparing and self._steady else torch.zeros_like(crossed)
         doubtful = (crossed & ~spared).nonzero().flatten()
@@ -88,6 +102,7 @@ class Referee:
         for where, said in (
             (claimed & ~finite, NOT_FINITE),
             (claimed & finite & ~inside, OUTSIDE),
+            (claimed & finite & inside & ~eligible, UNPERTURBED),
             (candidates & ~adversarial, STILL_RIGHT),
             (adversarial & ~valid, UNSTEADY),
             (valid, VERIFIED),
@@ -98,7 +113,15 @@ class Referee:
 
     def judge_inputs(self) -> Verdicts:
         """The inputs as they came: which are wrong already?"""
-        return self.judge(self.inputs, torch.ones(len(self.inputs), dtype=torch.bool))
+        every = torch.ones(len(self.inputs), dtype=torch.bool, device=self.inputs.device)
+        self._answers = self.logits(self.inputs, every.nonzero().flatten())
+        return self._judged(self.inputs, every, every, logits=self._answers)
+
+    def drift(self) -> float:
+        """By how many times what rounding explains the logits of the inputs differ from when they were judged."""
+        assert self._answers is not None
+        now = self.logits(self.inputs, torch.arange(len(self.inputs), device=self.inputs.device))
+        return drift(self._answers, now)
 
     def logits(self, points: Tensor, rows: Tensor, *, batch_size: int | None = None) -> Tensor:
         """Of these rows of the points, in batches."""
@@ -111,14 +134,18 @@ class Referee:
         """Whether these rows are adversarial by one pass: for a search, whose result is to be judged."""
         if len(rows) == 0:
             return rows.new_zeros(0, dtype=torch.bool)
-        return self._criterion.select(rows).margin(self.logits(points, rows)) < 0
+        fooled = self._criterion.select(rows).margin(self.logits(points, rows)) < 0
+        return fooled & self._perturbed(points)[rows]
 
     def sizes(self, points: Tensor, norm: str) -> Tensor:
         """In double precision: the difference of two float32 numbers is exact there."""
         return norm_of(norm).size(points.double() - self.inputs.double())
 
+    def _perturbed(self, points: Tensor) -> Tensor:
+        return (points != self.inputs).flatten(1).any(1)
+
     def _margins(
-        self, points: Tensor, rows: Tensor, *, batch_size: int | None = None
+        self, points: Tensor, rows: Tensor, *, batch_size: int | None = None, logits: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Margin, rounding error, class and confidence of these rows; the margin of the others is inf."""
         margin = self.inputs.new_full((len(points),), torch.inf)
@@ -126,7 +153,7 @@ class Referee:
         prediction = torch.full_like(self.labels, -1)
         confidence = torch.full_like(margin, torch.nan)
         if len(rows):
-            logits = self.logits(points, rows, batch_size=batch_size)
+            logits = self.logits(points, rows, batch_size=batch_size) if logits is None else logits[rows]
             margin[rows] = self._criterion.select(rows).margin(logits)
             rounding[rows] = logits.abs().amax(1) * (ROUNDINGS * torch.finfo(logits.dtype).eps)
             prediction[rows] = logits.argmax(1)
@@ -137,3 +164,9 @@ class Referee:
         size = batch_size or self.batch_size
         for first in range(0, len(rows), size):
             yield rows[first : first + size]
+
+
+def drift(before: Tensor, now: Tensor) -> float:
+    """The largest difference of the logits, in units of what rounding explains."""
+    rounding = ROUNDINGS * torch.finfo(before.dtype).eps * before.abs().amax().clamp(min=1e-30)
+    return float((now - before).abs().amax() / rounding)

@@ -106,6 +106,15 @@ def checksum_of(model: Model) -> str:
     return digest.hexdigest()
 
 
+def checksums_of(model: nn.Module) -> dict[str, str]:
+    """The same of each parameter and buffer by itself, by its name."""
+    return {
+        name: hashlib.sha256(f"{value.dtype}{tuple(value.shape)}".encode() + _bytes(value)).hexdigest()
+        for name, value in model.state_dict().items()
+        if isinstance(value, Tensor)
+    }
+
+
 def subject_of(
     model: str | Model, *, weights: str | None, normalisation: NormalisationChoice, trust_model_code: bool
 ) -> Subject:

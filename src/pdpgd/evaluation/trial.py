@@ -40,6 +40,8 @@ class Trial:
         self.seconds: dict[str, float] = {}
         self.own: dict[str, dict[str, NDArray[Any]]] = {}
         self.traces: dict[str, NDArray[Any]] = {}
+        self.moved = 0.0
+        """By how many roundings the logits of the inputs differ after the attacks from before."""
         self.faults: dict[str, str] = {}
         """Samples on which the attack itself broke, by place in the data set and norm, and how."""
 
@@ -55,6 +57,7 @@ class Trial:
                 cheap = self._cheap()
             with self._timed("8 bit"):
                 self._to_grid(grid)
+        self.moved = self.referee.drift()
         parts = [self._columns(norm, cheap[norm], grid[norm]) for norm in self.norms]
         facts = {
             "seconds_of": self.seconds,

@@ -12,15 +12,21 @@ import torch
 
 from pdpgd.chance import seeded_globally
 from pdpgd.classifier import Model
+from pdpgd.errors import ModelError
 from pdpgd.evaluation import provenance
+from pdpgd.evaluation.guard import Guard
 from pdpgd.evaluation.jobs import Job, Outcome, Progress
 from pdpgd.evaluation.preflight import preflight
 from pdpgd.evaluation.spec import Spec
 from pdpgd.evaluation.trial import Trial
 
 
-def carry_out(job: Job, model: Model, *, progress: Progress | None = None) -> Outcome:
-    """Do the job; where the memory does not suffice, with half the batch."""
+def carry_out(job: Job, model: Model, *, guard: Guard | None = None, progress: Progress | None = None) -> Outcome:
+    """Do the job; where the memory does not suffice, with half the batch.
+
+    `guard` knows the model from the jobs before, and refuses one that an attack has changed.
+    """
+    guard = guard or Guard()
     spec, batch_size = job.spec, min(job.spec.batch_size, len(job.inputs))
     # Cloned: a tensor made under torch.inference_mode() takes no gradient.
     with torch.inference_mode(False):
@@ -28,16 +34,24 @@ def carry_out(job: Job, model: Model, *, progress: Progress | None = None) -> Ou
     begin = time.perf_counter()
     while True:
         try:
-            with _settled(spec), seeded_globally(spec.seed, int(job.indices[0]), len(job.kind)):
-                outcome = _attempt(job, model, batch_size, progress)
+            with _settled(spec):
+                # Seeded apart from the job, whose bits must not depend on whether the model is fresh.
+                with seeded_globally(spec.seed):
+                    probes = guard.begin(model, job.inputs[:batch_size])
+                with seeded_globally(spec.seed, int(job.indices[0]), len(job.kind)):
+                    outcome = _attempt(job, model, guard, batch_size, progress)
             break
         except Exception as error:
             if batch_size == 1 or not _out_of_memory(error):
+                if isinstance(error, ModelError):
+                    guard.end(model)  # a model that fails because it was changed is not at fault
+                guard.look(model)
                 raise
         # Out here, where the error no longer holds on to what filled the memory.
         batch_size //= 2
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+    outcome.facts["forwards"]["checks"] += probes
     facts = {
         **outcome.facts,
         "seconds": time.perf_counter() - begin,
@@ -48,16 +62,18 @@ def carry_out(job: Job, model: Model, *, progress: Progress | None = None) -> Ou
     return Outcome(facts, outcome.columns, outcome.examples)
 
 
-def _attempt(job: Job, model: Model, batch_size: int, progress: Progress | None) -> Outcome:
+def _attempt(job: Job, model: Model, guard: Guard, batch_size: int, progress: Progress | None) -> Outcome:
     seed = job.spec.seed
     if job.kind == "preflight":
-        return Outcome(preflight(model, job.inputs, job.labels, batch_size=batch_size, seed=seed))
-    if job.kind == "second start":
-        # The attacks once more with another seed: what is there still to gain?
-        again = Trial(job, model, batch_size=batch_size, seed=seed + 1, progress=None)
-        return again.outcome(checks=False, examples=False)
-    trial = Trial(job, model, batch_size=batch_size, seed=seed, progress=progress)
-    return trial.outcome(checks=job.spec.checks, examples=True)
+        look = preflight(model, job.inputs, job.labels, batch_size=batch_size, seed=seed)
+        guard.end(model)
+        return Outcome(look)
+    # The second start is the attacks once more with another seed: what is there still to gain?
+    second = job.kind == "second start"
+    trial = Trial(job, model, batch_size=batch_size, seed=seed + second, progress=None if second else progress)
+    outcome = trial.outcome(checks=job.spec.checks and not second, examples=not second)
+    guard.end(model, trial.moved)
+    return outcome
 
 
 @contextmanager

@@ -259,3 +259,28 @@ def test_a_double_point_is_judged_as_the_float_it_will_be_kept_as() -> None:
     points[0, 1, 1, 1] = 1 + 1e-12
     points[1, 1, 1, 1] = 1 + 1e-6
     assert words(judged(Step(), points)) == [VERIFIED, OUTSIDE]
+
+
+class Undecided(nn.Module):
+    """Another class in every pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        return torch.eye(2)[[self.passes % 2] * len(x)]
+
+
+def test_a_point_that_equals_its_input_never_counts() -> None:
+    inputs = of(0.75, 0.25, 0.25)
+    labels, every = torch.zeros(3, dtype=torch.long), torch.ones(3, dtype=torch.bool)
+    for model in (Step(), Undecided(), Undecided()):
+        verdicts = Referee(model, inputs, labels, batch_size=3).judge(inputs.clone(), every)
+        assert words(verdicts) == ["not perturbed"] * 3
+        assert not verdicts.valid.any()
+    referee = Referee(Step(), inputs, labels, batch_size=3)
+    assert not referee.adversarial(inputs, torch.arange(3)).any()
+    assert referee.judge_inputs().valid.tolist() == [False, True, True]

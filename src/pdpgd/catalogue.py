@@ -64,6 +64,11 @@ class Entry:
         return self.rival is None or self.rival.targeted
 
     @property
+    def needs_gradients(self) -> bool:
+        """Whether it follows the gradient of the model, and not its answers alone."""
+        return self.rival is None or self.rival.needs_gradients
+
+    @property
     def in_paper(self) -> bool:
         """Whether the paper has settings for it."""
         return self.name in ("pdpgd", "pdgd") if self.rival is None else self.rival.paper is not None

@@ -10,13 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.criteria import Criterion, Surrogate, lead_over
-from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, ModelError, PdpgdError, named, warn_user
+from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, ModelError, NoGradientError, PdpgdError, named, warn_user
 from pdpgd.tensors import flat
 
 Model = Callable[[Tensor], Any]
 
+NO_GRADIENT = "expected logits that depend on the inputs, got a graph that does not reach them"
+
 # Slopes are cut here, so that their squares, which Adam averages, stay within float32.
 STEEPEST = 1e18
+# torch's words for a tensor that NumPy is to read while gradients are asked for.
+NOT_FOR_NUMPY = "on Tensor that requires grad"
 
 
 class Ledger:
@@ -78,6 +82,8 @@ class Classifier:
         except PdpgdError:
             raise
         except FOREIGN_ERRORS as error:  # torch raises RuntimeError, but the libraries models come from raise anything
+            if NOT_FOR_NUMPY in str(error):
+                raise NoGradientError(f"{NO_GRADIENT} ({error})") from error
             raise ModelError(
                 f"the model failed on inputs of shape {tuple(points.shape)}, {points.dtype}, {points.device}: "
                 f"{type(error).__name__}: {error}"
@@ -145,7 +151,7 @@ def _slope(loss: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
         except FOREIGN_ERRORS as error:  # a model may have gradients of its own making
             raise ModelError(f"the model failed in its backward pass: {type(error).__name__}: {error}") from error
     if gradient is None:
-        raise ModelError("expected logits that depend on the inputs, got a graph that does not reach them")
+        raise NoGradientError(NO_GRADIENT)
     return gradient
 
 

@@ -37,6 +37,10 @@ class ModelError(PdpgdError, RuntimeError):
     """The model failed on inputs that were in order, or answered with something that is not logits."""
 
 
+class NoGradientError(ModelError):
+    """The model gives logits but no gradient with respect to its inputs, and the attack follows gradients."""
+
+
 class SubjectError(PdpgdError, ValueError):
     """A file of data or weights that is missing, broken, or not what it was said to be."""
 

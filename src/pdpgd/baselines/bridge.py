@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from pdpgd.attacks.problem import Problem
 from pdpgd.attacks.task import Task
 from pdpgd.chance import seeded_globally
-from pdpgd.classifier import STEEPEST, Counted
-from pdpgd.errors import AttackError, InvalidInputError, ModelError, PdpgdError, expect_setting
+from pdpgd.classifier import NO_GRADIENT, STEEPEST, Counted
+from pdpgd.errors import AttackError, InvalidInputError, NoGradientError, PdpgdError, expect_setting
 from pdpgd.game.incumbent import Incumbent
 
 Foreign = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
@@ -143,7 +143,7 @@ class _OfInputsOnly(torch.autograd.Function):
                 context.logits, context.leaf, upstream[0], retain_graph=True, allow_unused=True
             )
         if slope is None:
-            raise ModelError("expected logits that depend on the inputs, got a graph that does not reach them")
+            raise NoGradientError(NO_GRADIENT)
         return slope.nan_to_num(0.0, STEEPEST, -STEEPEST), None
 
 

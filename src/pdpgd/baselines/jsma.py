@@ -25,7 +25,8 @@ from torch import Tensor
 
 from pdpgd.attacks.restarts import batches
 from pdpgd.attacks.task import Task
-from pdpgd.errors import ModelError, UnknownNameError, expect_setting
+from pdpgd.classifier import NO_GRADIENT
+from pdpgd.errors import NoGradientError, UnknownNameError, expect_setting
 from pdpgd.game.incumbent import Incumbent
 from pdpgd.tensors import flat
 
@@ -240,7 +241,7 @@ def _slopes(task: Task, state: _State, *, both: bool) -> tuple[Tensor, ...]:
         leaf = state.points.detach().requires_grad_()
         logits = task.problem.classifier.logits(leaf, samples)
         if not logits.requires_grad:
-            raise ModelError("expected logits that depend on the inputs, got a graph that does not reach them")
+            raise NoGradientError(NO_GRADIENT)
         (alpha,) = torch.autograd.grad(logits.gather(1, state.aim[:, None]).sum(), leaf, retain_graph=both)
         slopes = [alpha]
         if both:

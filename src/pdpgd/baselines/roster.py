@@ -74,6 +74,8 @@ class Rival:
     """Whether it looks for the smallest perturbation, or for one within a radius."""
     library: Library | None = None
     targeted: bool = True
+    needs_gradients: bool = True
+    """Whether it follows the gradient of the model, and not its answers alone."""
 
     def prepare(self, norm: str, budget: int | None, settings: Settings, max_batch: int) -> Framed:
         """The attack for a norm, with what a budget makes of its settings, and these instead of that."""
@@ -149,6 +151,7 @@ _RIVALS = (
         citation="Croce & Hein 2019, arXiv:1909.05040",
         cost="1f",
         factory="baselines.corner_search:CornerSearch",
+        needs_gradients=False,
         within=budgets.corner_search,
         paper=paper.corner_search,
     ),
@@ -229,6 +232,7 @@ _RIVALS = (
         citation="Su et al. 2019, arXiv:1710.08864",
         cost="1f a candidate",
         factory="baselines.one_pixel:OnePixel",
+        needs_gradients=False,
         kind="ball",
         within=budgets.one_pixel,
         paper=paper.one_pixel,

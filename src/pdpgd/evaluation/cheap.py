@@ -7,6 +7,7 @@ gradient's sign, along the gradient, over the pixels with the steepest gradient,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from pdpgd.classifier import Classifier, Model
 from pdpgd.criteria import Criterion
+from pdpgd.errors import NoGradientError
 from pdpgd.evaluation.referee import Referee
 from pdpgd.tensors import flat, per_sample
 
@@ -32,7 +34,10 @@ def cheap_points(
     rows = right.nonzero().flatten()
     if len(rows) == 0:
         return
-    paths = {**_gradient_paths(referee, model, rows), "noise": _noise(referee, seed, indices)}
+    paths = {"noise": _noise(referee, seed, indices)}
+    # A model without gradients has no steps along them; noise and other images remain.
+    with suppress(NoGradientError):
+        paths = {**_gradient_paths(referee, model, rows), **paths}
     towards = _another_image(referee, prediction, rows)
     if towards is not None:
         paths["another image"] = towards
@@ -63,12 +68,12 @@ def _gradient_paths(referee: Referee, model: Model, rows: Tensor) -> dict[str, P
     gradient = torch.zeros_like(inputs)
     for part in referee.parts(rows):
         criterion = Criterion(referee.labels[part])
+        referee.forwards += len(part)
         answer = Classifier(model).margin_and_gradient(
             inputs[part], part, criterion, lambda margin, logits, criterion: margin
         )
         gradient[part] = answer.gradient
-    referee.forwards += len(rows)
-    referee.backwards += len(rows)
+        referee.backwards += len(part)
     downhill = -gradient
     largest = per_sample(flat(downhill).abs().amax(1), inputs).clamp(min=torch.finfo(inputs.dtype).tiny)
     corner = torch.where(downhill > 0, box.high, torch.where(downhill < 0, box.low, inputs))

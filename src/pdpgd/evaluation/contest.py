@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pdpgd import catalogue
-from pdpgd.errors import AttackError, InvalidInputError, MissingExtraError, UnfinishedError
+from pdpgd.errors import AttackError, InvalidInputError, MissingExtraError, NoGradientError, UnfinishedError
 from pdpgd.evaluation import metrics
 from pdpgd.evaluation.comparison import Comparison, Row
 from pdpgd.evaluation.contender import Contender
@@ -177,7 +177,7 @@ def _run(entry: _Entry, model: Any, samples: Samples, how: Mapping[str, Any]) ->
         if entry.apart is not None:
             settings = tuned(contender.name, norm, settings, entry.apart, entry.place, run)
         evaluation = run(f"{norm} {contender.label}", samples, entry.with_restarts(settings), entry.place)
-    except (MissingExtraError, AttackError, UnfinishedError) as error:
+    except (MissingExtraError, AttackError, NoGradientError, UnfinishedError) as error:
         return Row(contender, norm, None, str(error))
     return Row(contender, norm, evaluation, None)
 

@@ -76,6 +76,11 @@ class Contestant:
         _check_faults(self.name, faults_of(result), len(inputs))
         return result
 
+    @property
+    def needs_gradients(self) -> bool:
+        """Whether it is known to follow gradients; of a function of the user's own it is not."""
+        return self.function is None and catalogue.entry_of(self.name).needs_gradients
+
     def _prepared(self, norm: str, batch_size: int) -> Callable[..., AttackResult]:
         return catalogue.prepared(self.name, norm, budget=self.budget, settings=self.settings, max_batch=batch_size)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 
 from pdpgd.classifier import Classifier, Model
 from pdpgd.criteria import Criterion
-from pdpgd.errors import InvalidInputError
-from pdpgd.evaluation.referee import ROUNDINGS, Referee
+from pdpgd.errors import InvalidInputError, NoGradientError
+from pdpgd.evaluation.referee import Referee, drift
 from pdpgd.tensors import flat
 
 # Half a grey step: what no eye and no file can tell from the image itself.
@@ -25,19 +26,20 @@ def preflight(model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int, 
     rows = torch.arange(len(inputs), device=inputs.device)
     logits = referee.logits(inputs, rows)
     check_labels(labels, logits.shape[1])
-    rounding = ROUNDINGS * torch.finfo(logits.dtype).eps * logits.abs().amax().clamp(min=1e-30)
     again = [referee.logits(inputs, rows) for _ in range(REPETITIONS - 1)]
     alone = referee.logits(inputs, rows, batch_size=1)
     shaken = referee.logits((inputs + _noise(inputs, seed)).clamp(0.0, 1.0), rows)
-    gradient = _gradient(referee, model, rows)
+    slopes = _gradient(referee, model, rows)
+    gradient = torch.zeros_like(inputs) if slopes is None else slopes
     finite = flat(gradient).isfinite().all(1)
     return {
         "samples": len(inputs),
         "classes": logits.shape[1],
         "modules_in_train_mode": _in_train_mode(model),
-        "repeated": float(max((other - logits).abs().amax() for other in again) / rounding),
-        "alone": float((alone - logits).abs().amax() / rounding),
+        "repeated": max(drift(logits, other) for other in again),
+        "alone": drift(logits, alone),
         "probabilities": float(((logits >= 0).all(1) & ((logits.sum(1) - 1).abs() < 1e-3)).double().mean()),
+        "gradient_path": slopes is not None,
         "no_gradient": float((finite & (flat(gradient) == 0).all(1)).double().mean()),
         "broken_gradient": float((~finite).double().mean()),
         "shaken": float((shaken.argmax(1) != logits.argmax(1)).double().mean()),
@@ -52,18 +54,23 @@ def check_labels(labels: Tensor, classes: int) -> None:
         raise InvalidInputError(f"labels: expected 0 to {classes - 1}, the model's classes, got {int(labels.max())}")
 
 
-def _gradient(referee: Referee, model: Model, rows: Tensor) -> Tensor:
-    """Of the margin, as the model gives it: attacks get it with NaN and inf taken out."""
-    classifier, parts = Classifier(model), []
+def _gradient(referee: Referee, model: Model, rows: Tensor) -> Tensor | None:
+    """Of the margin, as the model gives it: attacks get it with NaN and inf taken out. None: no graph leads there."""
+    classifier, parts, reached = Classifier(model), [], False
     for part in referee.parts(rows):
+        referee.forwards += len(part)
         with torch.enable_grad():
             leaf = referee.inputs[part].detach().clone().requires_grad_()
-            margin = Criterion(referee.labels[part]).margin(classifier.logits(leaf, part)).sum()
-            (gradient,) = torch.autograd.grad(margin, leaf, allow_unused=True) if margin.requires_grad else (None,)
+            gradient = None
+            # The model answered these very inputs without gradients just now.
+            with suppress(NoGradientError):
+                margin = Criterion(referee.labels[part]).margin(classifier.logits(leaf, part)).sum()
+                if margin.requires_grad:
+                    (gradient,) = torch.autograd.grad(margin, leaf, allow_unused=True)
+                    referee.backwards += len(part)
+        reached |= gradient is not None
         parts.append(torch.zeros_like(leaf) if gradient is None else gradient)
-    referee.forwards += len(rows)
-    referee.backwards += len(rows)
-    return torch.cat(parts).detach()
+    return torch.cat(parts).detach() if reached else None
 
 
 def _in_train_mode(model: Model) -> int:

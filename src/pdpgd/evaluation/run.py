@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from pdpgd.errors import AttackError, InvalidInputError, ModelError, PdpgdError, UnfinishedError
+from pdpgd import catalogue
+from pdpgd.errors import AttackError, InvalidInputError, ModelError, NoGradientError, PdpgdError, UnfinishedError
 from pdpgd.evaluation import records, reliability
 from pdpgd.evaluation.contestants import Contestant
 from pdpgd.evaluation.engines import Engine, Failure, Result
@@ -99,6 +100,10 @@ class Run:
             check_labels(self.samples.labels, look["classes"])
         except InvalidInputError as error:
             self.error = error
+            return
+        # Looks of runs that were begun before this was measured do not say.
+        if self.contestant.needs_gradients and look.get("gradient_path") is False:
+            self.error = NoGradientError(_told_of_no_gradient(self.contestant.name))
             return
         self.watcher.looked(reliability.before(look))
 
@@ -253,6 +258,15 @@ def assembled(spec: Spec, store: Store, count: int) -> Evaluation:
 def _faults(fact: Mapping[str, Any]) -> Mapping[str, str]:
     faults: Mapping[str, str] = fact.get("faults", {})  # runs that were begun before they were kept have none
     return faults
+
+
+def _told_of_no_gradient(attack: str) -> str:
+    free = ", ".join(name for name, entry in catalogue.ATTACKS.items() if not entry.needs_gradients)
+    return (
+        f"the model: expected a gradient of its logits with respect to its inputs, which the attack {attack} follows, "
+        "got logits that no graph connects with them; take torch.no_grad, torch.inference_mode, NumPy and quantized "
+        f"layers out of the model, or take an attack that needs no gradient ({free}) or a function of your own"
+    )
 
 
 def _told_of_memory(name: str, facts: Mapping[str, Any]) -> str:

@@ -117,6 +117,13 @@ def show(console: Console, comparison: Comparison) -> None:
         "run at given radii. Best: at how many radii no other attack leaves less; gap: to the least that any leaves.",
         soft_wrap=True,
     )
+    verdicts = dict.fromkeys(
+        row.evaluation.reliability.verdict for row in comparison.rows if row.evaluation is not None
+    )
+    for verdict in verdicts:
+        console.print(
+            f"Reliability: {verdict} (a comparison runs no checks of its results; evaluate does)", soft_wrap=True
+        )
     console.print(f"Results: {comparison.folder}", soft_wrap=True)
 
 

@@ -22,7 +22,7 @@ class Requirement:
     text: str
     radii: tuple[tuple[str, float], ...]
     share: float | None
-    """None: the reliability report must raise no alarm."""
+    """None: the results were checked, and the reliability report raises no alarm."""
 
     @classmethod
     def parse(cls, text: str) -> Requirement:
@@ -46,7 +46,7 @@ class Requirement:
                 )
 
     def found(self, evaluation: Evaluation) -> float:
-        """The share that does; for trust, 1 or 0."""
+        """The share that does; for trust, 1 or 0. A run whose results were not checked is not trusted."""
         if self.share is None:
             return float(evaluation.reliability.trusted)
         return evaluation.robust_accuracy(dict(self.radii)) if self.radii else evaluation.clean_accuracy

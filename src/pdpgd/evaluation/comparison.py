@@ -101,6 +101,7 @@ class Comparison:
         return {
             "attack": row.label,
             "failure": None,
+            "reliability": row.evaluation.reliability.word,
             "settings": dict(row.evaluation.spec.settings),
             "budget": row.evaluation.spec.budget,
             "made_with": dict(row.evaluation.spec.made_with),

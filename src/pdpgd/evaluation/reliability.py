@@ -32,6 +32,9 @@ BOUNDS = {
 CLEARLY = 0.01
 
 
+TRUSTED, LOOK, NOT_CHECKED = "trusted", "look at these", "not checked"
+
+
 @dataclass(frozen=True)
 class Check:
     name: str
@@ -49,6 +52,8 @@ class Check:
 @dataclass(frozen=True)
 class Reliability:
     checks: tuple[Check, ...]
+    checked: bool = True
+    """Whether the results were checked, and not the model alone."""
 
     @property
     def alarms(self) -> tuple[Check, ...]:
@@ -56,13 +61,18 @@ class Reliability:
 
     @property
     def trusted(self) -> bool:
-        return not self.alarms
+        return self.word == TRUSTED
+
+    @property
+    def word(self) -> str:
+        """The verdict in one of three forms: trusted, look at these, not checked."""
+        if self.alarms:
+            return LOOK
+        return TRUSTED if self.checked else NOT_CHECKED
 
     @property
     def verdict(self) -> str:
-        if self.trusted:
-            return "trusted"
-        return f"look at these: {', '.join(check.name for check in self.alarms)}"
+        return f"{LOOK}: {', '.join(check.name for check in self.alarms)}" if self.alarms else self.word
 
 
 def before(look: Mapping[str, Any]) -> tuple[Check, ...]:

@@ -139,7 +139,7 @@ class Evaluation:
             "backwards": self._passes("backwards"),
             "seconds": sum(fact["seconds"] for fact in (*self.facts, *self.checks)),
             "reliability": {
-                "verdict": "trusted" if self.reliability.trusted else "look at these",
+                "verdict": self.reliability.word,
                 "alarms": [check.name for check in self.reliability.alarms],
                 "checks": [check.as_json() for check in self.reliability.checks],
             },

@@ -245,7 +245,7 @@ def assembled(spec: Spec, store: Store, count: int) -> Evaluation:
     return Evaluation(
         spec=spec,
         columns=columns,
-        reliability=Reliability(checks),
+        reliability=Reliability(checks, checked=spec.checks),
         facts=facts,
         checks=tuple(of_checks),
         folder=folder,

@@ -44,9 +44,13 @@ class Making:
 
 
 def verdict_of(run: Evaluation) -> str:
-    """Attacks that are compared run without the checks of their results: then it is on the model alone."""
-    verdict = run.reliability.verdict
-    return verdict if run.spec.checks else f"{verdict}, by a look at the model alone: the results were not checked"
+    """Attacks that are compared run without the checks of their results: only the model was looked at then."""
+    reliability = run.reliability
+    if reliability.checked:
+        return reliability.verdict
+    if reliability.alarms:
+        return f"{reliability.verdict}, by a look at the model alone: the results were not checked"
+    return f"{reliability.verdict}: a look at the model alone raised no alarm"
 
 
 def trial_of(source: Source) -> Trial:

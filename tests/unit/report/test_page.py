@@ -148,5 +148,15 @@ def test_without_a_place_it_is_written_here(
 def test_a_comparison_is_not_called_more_trusted_than_was_looked(
     write: Callable[..., str], comparison: Comparison, evaluation: Evaluation
 ) -> None:
-    assert "by a look at the model alone: the results were not checked" in write(comparison)
-    assert "by a look at the model alone" not in write(evaluation)
+    page = write(comparison)
+    assert "not checked: a look at the model alone raised no alarm" in page
+    assert "trusted" not in headline_of(page)
+    assert "a look at the model alone" not in write(evaluation)
+    rows = comparison.as_json()["l2"]["attacks"]
+    assert {row["reliability"] for row in rows if row["failure"] is None} == {"not checked"}
+
+
+def headline_of(page: str) -> str:
+    """What a reader sees of the page's reliability first."""
+    start = page.index("<strong>Reliability")
+    return page[start : page.index("</p>", start)]

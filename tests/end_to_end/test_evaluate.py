@@ -138,4 +138,4 @@ def test_the_shipped_plain_net_trips_no_check() -> None:
     evaluation = evaluate("mnist-plain", "mnist-1000", limit=60, budget=300, threads=1)
     assert evaluation.reliability.verdict == "trusted", [check.sentence for check in evaluation.reliability.alarms]
     assert all(check.passed for check in evaluation.reliability.checks)
-    assert len(evaluation.reliability.checks) == 15
+    assert len(evaluation.reliability.checks) == 18

@@ -39,6 +39,8 @@ class Job:
     indices: Tensor
     model: str = ""
     """Which of the engine's models it is for."""
+    random_parameters: int | None = None
+    """How many numbers in that model's weights no training chose; None if that is not known."""
 
 
 @dataclass(frozen=True)

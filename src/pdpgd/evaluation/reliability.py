@@ -28,6 +28,10 @@ BOUNDS = {
     "never fooled": 0.01,
     "fragile": 0.50,
 }
+# A model that knows this share of the samples and guesses the others is near chance: see docs/evaluation.md.
+KNOWN = 0.25
+# Of fewer correctly classified samples, each would be more than a tenth of every share.
+ENOUGH = 10
 # A distance counts as smaller than another if it is so by this share: less is luck.
 CLEARLY = 0.01
 
@@ -79,6 +83,7 @@ def before(look: Mapping[str, Any]) -> tuple[Check, ...]:
     """What the model shows before it is attacked."""
     count = look["samples"]
     return (
+        _random_weights(look),
         _at_most("train mode", look["modules_in_train_mode"], 0, "{value:.0f} parts of the model are in train mode"),
         _at_most(
             "randomised",
@@ -120,13 +125,58 @@ def before(look: Mapping[str, Any]) -> tuple[Check, ...]:
     )
 
 
-def after(columns: Columns, second: Columns | None, facts: Iterable[Mapping[str, Any]]) -> tuple[Check, ...]:
+def _random_weights(look: Mapping[str, Any]) -> Check:
+    name, unmeasured = "random weights", "it was not measured where the weights are from"
+    if "random_parameters" not in look:
+        return Check(name, None, np.nan, 0, unmeasured)
+    count = look["random_parameters"]
+    if count is None:
+        return Check(name, None, np.nan, 0, "a model that is loaded already does not say where its weights are from")
+    return _at_most(
+        name, count, 0, "{value:,.0f} parameters are random: the factory draws them, and no weights were given"
+    )
+
+
+def after(
+    columns: Columns, second: Columns | None, facts: Iterable[Mapping[str, Any]], *, classes: int
+) -> tuple[Check, ...]:
     """What the results show: of each sign, the norm in which it is worst."""
     norms = list(dict.fromkeys(columns["norm"].tolist()))
     parts = {norm: _where(columns, columns["norm"] == norm) for norm in norms}
     attacked = {norm: _where(part, part["status"] != records.INITIALLY_WRONG) for norm, part in parts.items()}
     gains = {} if second is None else {norm: _gain(parts[norm], second, norm) for norm in norms}
-    return (*_of_the_search(attacked, gains), *_of_the_points(attacked), _claims(attacked, facts))
+    return (
+        *_of_the_inputs(parts[norms[0]], classes),
+        *_of_the_search(attacked, gains),
+        *_of_the_points(attacked),
+        _claims(attacked, facts),
+    )
+
+
+def _of_the_inputs(part: Columns, classes: int) -> tuple[Check, ...]:
+    """Is the model right often enough for its distances to mean something?"""
+    right = part["status"] != records.INITIALLY_WRONG
+    accuracy, chance = float(right.mean()), 1 / classes
+    # The share that a model knows if it guesses all others.
+    known = (accuracy - chance) / (1 - chance)
+    least = chance + KNOWN * (1 - chance)
+    return (
+        Check(
+            "near chance",
+            known > KNOWN,
+            known,
+            KNOWN,
+            f"{accuracy:.1%} of the samples are correctly classified, more than {least:.1%} are expected: "
+            f"chance is {chance:.1%}",
+        ),
+        Check(
+            "few samples",
+            bool(right.sum() >= ENOUGH),
+            float(right.sum()),
+            ENOUGH,
+            f"{right.sum()} samples are correctly classified, at least {ENOUGH} are expected",
+        ),
+    )
 
 
 def _of_the_search(attacked: Mapping[str, Columns], gains: Mapping[str, float]) -> tuple[Check, ...]:

@@ -169,7 +169,17 @@ class Run:
             kind = kind_of(name)
             self._under_way, self._part = self._jobs[name] if kind == "chunk" else None, 0.0
             whole = f"{self.name}/{name}" if self.name else name
-            yield Job(whole, kind, self.spec, self.contestant, images, labels, rows, self.model)
+            yield Job(
+                whole,
+                kind,
+                self.spec,
+                self.contestant,
+                images,
+                labels,
+                rows,
+                self.model,
+                self.subject.random_parameters,
+            )
 
     @property
     def model(self) -> str:
@@ -237,7 +247,7 @@ def assembled(spec: Spec, store: Store, count: int) -> Evaluation:
     checks, of_checks = reliability.before(look.facts), [look.facts]
     if spec.checks:
         second = store.outcome(SECOND_START)
-        checks = (*checks, *reliability.after(columns, second.columns, facts))
+        checks = (*checks, *reliability.after(columns, second.columns, facts, classes=look.facts["classes"]))
         of_checks.append(second.facts)
     folder = store.folder if isinstance(store, DiskStore) else None
     halved = [_told_of_memory(name, fact) for name, fact in zip(chunks, facts, strict=True) if fact["halved"]]

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from pdpgd.chance import seeded_globally
 from pdpgd.classifier import Model
 from pdpgd.errors import InvalidInputError, ModelError
 from pdpgd.subjects import Samples, load_data, load_model
+from pdpgd.subjects.models import is_factory
 from pdpgd.subjects.normalise import NormalisationChoice
 from pdpgd.subjects.samples import ArraySamples, numbered_classes, reading
 from pdpgd.subjects.wrapped import wrap
 
 READ_AT_ONCE = 100
+ANOTHER_SEED = 20260705
+"""Under which a factory builds its model once more: a model that loads its own weights comes out the same."""
 
 
 class Subject(Protocol):
@@ -32,6 +36,11 @@ class Subject(Protocol):
         """Where the model is, if that is not ours to choose."""
         ...
 
+    @property
+    def random_parameters(self) -> int | None:
+        """Numbers in its weights that no training chose; None if that cannot be known."""
+        ...
+
 
 @dataclass(frozen=True)
 class NamedModel:
@@ -42,6 +51,8 @@ class NamedModel:
     normalisation: NormalisationChoice = None
     trust_model_code: bool = False
     sha256: str | None = None
+    random_parameters: int = 0
+    """Numbers in its parameters and buffers that are drawn anew each time the model is built."""
 
     def load(self, device: str) -> Model:
         model = self._loaded()
@@ -58,10 +69,20 @@ class NamedModel:
     def identity(self) -> dict[str, Any]:
         normalisation = None if self.normalisation is None else str(self.normalisation)
         sha256 = self.sha256 or checksum_of(self._loaded())
-        return {"source": self.source, "weights": self.weights, "normalisation": normalisation, "sha256": sha256}
+        facts = {"source": self.source, "weights": self.weights, "normalisation": normalisation, "sha256": sha256}
+        # Only where there are some, so that the specs of all other runs stay as they were.
+        return {**facts, "random_parameters": self.random_parameters} if self.random_parameters else facts
 
     def device(self) -> None:
         return None
+
+    def pinned(self) -> NamedModel:
+        """The same, with the checksum that every process holds its own copy to, and what of it is random."""
+        model, random = self._loaded(), 0
+        if self.weights is None and is_factory(self.source):
+            with seeded_globally(ANOTHER_SEED):
+                random = _drawn(model, self._loaded())
+        return replace(self, sha256=checksum_of(model), random_parameters=random)
 
     def _loaded(self) -> nn.Module:
         return load_model(
@@ -86,6 +107,11 @@ class LiveModel:
             "normalisation": None,
             "sha256": checksum_of(self.model),
         }
+
+    @property
+    def random_parameters(self) -> None:
+        """A model that is loaded already does not say where its weights are from."""
+        return None
 
     def device(self) -> str | None:
         if isinstance(self.model, nn.Module):
@@ -115,12 +141,17 @@ def checksums_of(model: nn.Module) -> dict[str, str]:
     }
 
 
+def _drawn(model: nn.Module, again: nn.Module) -> int:
+    """Of two models that were built in the same way under different seeds: how many numbers are in other tensors."""
+    first, second, state = checksums_of(model), checksums_of(again), model.state_dict()
+    return sum(state[name].numel() for name, digest in first.items() if second.get(name) != digest)
+
+
 def subject_of(
     model: str | Model, *, weights: str | None, normalisation: NormalisationChoice, trust_model_code: bool
 ) -> Subject:
     if isinstance(model, str):
-        named = NamedModel(model, weights, normalisation, trust_model_code)
-        return NamedModel(model, weights, normalisation, trust_model_code, named.identity()["sha256"])
+        return NamedModel(model, weights, normalisation, trust_model_code).pinned()
     if not callable(model):
         raise InvalidInputError(
             f"model: expected a name, a path or something that maps inputs to logits, got {type(model).__name__}"

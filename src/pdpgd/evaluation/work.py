@@ -67,7 +67,7 @@ def _attempt(job: Job, model: Model, guard: Guard, batch_size: int, progress: Pr
     if job.kind == "preflight":
         look = preflight(model, job.inputs, job.labels, batch_size=batch_size, seed=seed)
         guard.end(model)
-        return Outcome(look)
+        return Outcome({**look, "random_parameters": job.random_parameters})
     # The second start is the attacks once more with another seed: what is there still to gain?
     second = job.kind == "second start"
     trial = Trial(job, model, batch_size=batch_size, seed=seed + second, progress=None if second else progress)

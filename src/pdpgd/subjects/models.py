@@ -114,6 +114,12 @@ def _refuse(source: str, why: str, *, weights: Path | None = None, normalisation
         raise InvalidInputError(f"normalisation: expected none, as {source} {why}, got {normalisation}")
 
 
+def is_factory(source: str) -> bool:
+    """Whether the source names Python code that builds the model: package.module:factory."""
+    prefix, colon, _ = source.partition(":")
+    return bool(colon) and prefix not in ADAPTERS and source not in zoo.names() and not _is_path(source)
+
+
 def _is_path(source: str) -> bool:
     return Path(source).suffix in SUFFIXES or Path(source).name != source or Path(source).is_file()
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,16 +17,18 @@ from torch import Generator, Tensor, nn
 
 from pdpgd.attacks.contract import AttackResult, Observation, Observe
 from pdpgd.classifier import Model
+from pdpgd.cli.requirements import Requirement
 from pdpgd.errors import PdpgdWarning
 from pdpgd.evaluation.preflight import preflight
-from pdpgd.evaluation.reliability import Check
+from pdpgd.evaluation.reliability import Check, before
 from pdpgd.evaluation.result import Evaluation
-from pdpgd.evaluation.runner import evaluate
+from pdpgd.evaluation.runner import evaluate, load_evaluation
 from support.bad_models import Dropping, Gregarious, Noisy, NoSlope, Parity, Probabilities, Quantised
 from support.models import Affine, TinyConv, ramp_affine
 
 SAMPLES = 12
 OF_THE_MODEL = (
+    "random weights",
     "train mode",
     "randomised",
     "depends on the batch",
@@ -33,6 +37,7 @@ OF_THE_MODEL = (
     "broken gradients",
     "unstable",
 )
+OF_THE_INPUTS = ("near chance", "few samples")
 OF_THE_RESULTS = (
     "still moving",
     "restarts",
@@ -84,8 +89,10 @@ def test_a_healthy_model_and_a_decent_attack_give_no_sign(conv: TinyConv, images
     evaluation = run(conv, images, answers(conv, images), norms=("l2", "l1"), budget=400, chunk_size=SAMPLES)
     assert evaluation.reliability.trusted
     assert evaluation.reliability.verdict == "trusted"
-    assert tuple(check.name for check in evaluation.reliability.checks) == OF_THE_MODEL + OF_THE_RESULTS
-    assert all(check.passed for check in evaluation.reliability.checks)
+    checks = evaluation.reliability.checks
+    assert tuple(check.name for check in checks) == OF_THE_MODEL + OF_THE_INPUTS + OF_THE_RESULTS
+    assert all(check.passed for check in checks if check.name != "random weights")
+    assert evaluation.as_json()["reliability"]["verdict"] == "trusted"
     said_with_their_numbers(evaluation)
 
 
@@ -332,6 +339,7 @@ def test_what_cannot_be_said_is_neither_passed_nor_failed(slope: Affine, sixes: 
     evaluation = attacked(slope, sixes, shifted)
     unknown = {check.name: check.sentence for check in evaluation.reliability.checks if check.passed is None}
     assert unknown == {
+        "random weights": "a model that is loaded already does not say where its weights are from",
         "still moving": "the attack does not show its progress",
         "dominated": "only one norm was attacked",
     }
@@ -340,9 +348,118 @@ def test_what_cannot_be_said_is_neither_passed_nor_failed(slope: Affine, sixes: 
 
 def test_a_model_that_is_always_wrong_leaves_nothing_to_say_of_the_attack(slope: Affine, sixes: Tensor) -> None:
     evaluation = run(slope, sixes, torch.ones(SAMPLES, dtype=torch.long), norms=("linf", "l2"))
-    assert {check.name for check in evaluation.reliability.checks if check.passed is None} == set(OF_THE_RESULTS)
-    assert evaluation.reliability.trusted
+    unknown = {check.name for check in evaluation.reliability.checks if check.passed is None}
+    assert unknown == {"random weights", *OF_THE_RESULTS}
+    assert alarms(evaluation) == {"near chance", "few samples"}
     said_with_their_numbers(evaluation)
+
+
+@pytest.mark.parametrize(("right", "near"), [(0, True), (24, True), (25, True), (26, False), (40, False)])
+def test_an_accuracy_near_chance_is_seen(right: int, near: bool) -> None:
+    """Two classes: chance is one half, and a quarter of the way from there to 1 are 25 samples of 40."""
+    labels = (torch.arange(40) >= right).long()
+    evaluation = run(ramp_affine(16), torch.full((40, 1, 4, 4), 0.6), labels, norms=("linf",), chunk_size=40)
+    check = check_of(evaluation, "near chance")
+    assert check.passed is not near
+    assert ("near chance" in evaluation.reliability.verdict) is near
+    assert check.value == pytest.approx((right / 40 - 0.5) / 0.5)
+    assert check.sentence == (
+        f"{right / 40:.1%} of the samples are correctly classified, more than 62.5% are expected: chance is 50.0%"
+    )
+
+
+def test_labels_shifted_by_one_are_seen(conv: TinyConv, images: Tensor) -> None:
+    evaluation = run(conv, images, (answers(conv, images) + 1) % 5)
+    assert {"near chance", "few samples"} <= alarms(evaluation)
+    assert not evaluation.reliability.trusted
+
+
+@pytest.mark.parametrize(("right", "few"), [(9, True), (10, False)])
+def test_too_few_correctly_classified_samples_are_seen(right: int, few: bool, slope: Affine, sixes: Tensor) -> None:
+    labels = (torch.arange(SAMPLES) >= right).long()
+    check = check_of(run(slope, sixes, labels, norms=("linf",)), "few samples")
+    assert check.passed is not few
+    assert check.sentence == f"{right} samples are correctly classified, at least 10 are expected"
+
+
+def test_results_that_were_not_checked_are_not_trusted(conv: TinyConv, images: Tensor) -> None:
+    evaluation = run(conv, images, answers(conv, images), checks=False)
+    assert evaluation.reliability.verdict == "not checked"
+    assert evaluation.as_json()["reliability"]["verdict"] == "not checked"
+    assert "reliability: not checked" in str(evaluation)
+    assert not evaluation.reliability.trusted
+    assert not Requirement.parse("trusted").met(evaluation)
+    assert not evaluation.reliability.alarms
+
+
+def test_an_alarm_of_the_model_is_told_where_the_results_were_not_checked(conv: TinyConv, images: Tensor) -> None:
+    evaluation = run(NoSlope(conv), images, answers(conv, images), checks=False)
+    assert evaluation.reliability.verdict == "look at these: broken gradients"
+    assert evaluation.as_json()["reliability"]["verdict"] == "look at these"
+
+
+FACTORIES = """import torch
+from torch import nn
+
+def untrained():
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+
+def headless():
+    body = nn.Linear(16, 4)
+    nn.init.ones_(body.weight)
+    nn.init.zeros_(body.bias)
+    return nn.Sequential(nn.Flatten(), body, nn.Linear(4, 2))
+
+def trained():
+    model = untrained()
+    model[1].load_state_dict({"weight": torch.eye(2, 16), "bias": torch.zeros(2)})
+    return model
+
+class Mean(nn.Module):
+    def forward(self, x):
+        mean = x.flatten(1).mean(1)
+        return torch.stack([4 * mean, 1 - mean], dim=1)
+
+def without():
+    return Mean()
+"""
+
+
+@pytest.fixture
+def factories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "some_nets.py").write_text(FACTORIES)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("some_nets", None)
+
+
+@pytest.mark.parametrize(("name", "random"), [("untrained", 34), ("headless", 10), ("trained", 0), ("without", 0)])
+def test_random_weights_of_a_factory_are_seen_and_kept(name: str, random: int, factories: Path, sixes: Tensor) -> None:
+    labels = torch.zeros(SAMPLES, dtype=torch.long)
+    run(f"some_nets:{name}", sixes, labels, norms=("linf",), out=factories / "run")  # type: ignore[arg-type]
+    evaluation = load_evaluation(factories / "run")
+    check = check_of(evaluation, "random weights")
+    assert check.passed is (random == 0)
+    assert check.value == random
+    assert check.sentence.startswith(f"{random} parameters are random")
+    # The specs of all others stay as they were, and with them the runs that exist.
+    assert evaluation.spec.model.get("random_parameters", 0) == random
+    assert ("random_parameters" in evaluation.spec.model) is (random > 0)
+
+
+def test_weights_that_are_given_are_not_random(factories: Path, sixes: Tensor) -> None:
+    torch.save({"1.weight": torch.eye(2, 16), "1.bias": torch.zeros(2)}, factories / "weights.pt")
+    labels = torch.zeros(SAMPLES, dtype=torch.long)
+    evaluation = run("some_nets:untrained", sixes, labels, norms=("linf",), weights="weights.pt")  # type: ignore[arg-type]
+    assert check_of(evaluation, "random weights").passed is True
+
+
+def test_a_look_that_was_kept_before_a_check_was_made_says_so(conv: TinyConv, images: Tensor) -> None:
+    look = preflight(conv, images, answers(conv, images), batch_size=5, seed=0)
+    assert "random_parameters" not in look
+    check = next(check for check in before(look) if check.name == "random weights")
+    assert check.passed is None
+    assert check.sentence == "it was not measured where the weights are from"
 
 
 def test_the_verdict_names_every_sign(slope: Affine, sixes: Tensor) -> None:

@@ -132,9 +132,8 @@ def _random_weights(look: Mapping[str, Any]) -> Check:
     count = look["random_parameters"]
     if count is None:
         return Check(name, None, np.nan, 0, "a model that is loaded already does not say where its weights are from")
-    return _at_most(
-        name, count, 0, "{value:,.0f} parameters are random: the factory draws them, and no weights were given"
-    )
+    advice = ": give the weights that belong to it" if count else ""
+    return _at_most(name, count, 0, f"{{value:,.0f}} parameters are drawn at random when the model is built{advice}")
 
 
 def after(

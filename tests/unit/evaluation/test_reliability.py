@@ -441,7 +441,7 @@ def test_random_weights_of_a_factory_are_seen_and_kept(name: str, random: int, f
     check = check_of(evaluation, "random weights")
     assert check.passed is (random == 0)
     assert check.value == random
-    assert check.sentence.startswith(f"{random} parameters are random")
+    assert check.sentence.startswith(f"{random} parameters are drawn at random when the model is built")
     # The specs of all others stay as they were, and with them the runs that exist.
     assert evaluation.spec.model.get("random_parameters", 0) == random
     assert ("random_parameters" in evaluation.spec.model) is (random > 0)

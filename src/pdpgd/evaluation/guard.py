@@ -7,6 +7,8 @@ compares with that first one at its start and at its end. What differs is named,
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,12 +35,30 @@ identity is of the very objects."""
 
 def fingerprint_of(model: Model) -> Fingerprint:
     """The weights of the model, and the type, mode, forward and hooks of each of its modules."""
-    if not isinstance(model, nn.Module):
-        return {}
-    found: Fingerprint = {f"weights {name}": (digest, None) for name, digest in checksums_of(model).items()}
-    for name, module in model.named_modules():
-        found.update(_of_module(name or "the outermost module", module))
+    found: Fingerprint = {}
+    for root, outermost in _roots(model).items():
+        prefix = f"{root}." if root else ""
+        for name, digest in checksums_of(outermost).items():
+            found[f"weights {prefix}{name}"] = (digest, None)
+        for name, module in outermost.named_modules():
+            found.update(_of_module(f"{prefix}{name}".rstrip(".") or "the outermost module", module))
     return found
+
+
+def _roots(model: Model) -> dict[str, nn.Module]:
+    """The model if it is a module; of a function, a method or another object, the modules that it refers to."""
+    if isinstance(model, nn.Module):
+        return {"": model}
+    function = getattr(model, "__func__", model)
+    referred = {"self": getattr(model, "__self__", None), **getattr(model, "__dict__", {})}
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
+        with suppress(ValueError):  # a variable that has no value yet
+            referred[name] = cell.cell_contents
+    if isinstance(model, partial):
+        referred.update({"func": model.func, **{str(place): value for place, value in enumerate(model.args)}})
+        referred.update(model.keywords)
+    return {name: thing for name, thing in referred.items() if isinstance(thing, nn.Module)}
 
 
 def global_hooks() -> Fingerprint:
@@ -166,4 +186,4 @@ def _named(thing: object) -> str:
 
 def _answers(model: Model, inputs: Tensor) -> Tensor:
     with torch.no_grad():
-        return Classifier(model).logits(inputs, None)
+        return Classifier(model).logits(inputs, torch.arange(len(inputs), device=inputs.device))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -114,6 +115,36 @@ def test_logits_that_moved_are_enough(model: TinyConv, images: Tensor, labels: T
     changed = Scaled(model)
     with pytest.raises(UnfinishedError, match="got one with other logits of the clean inputs"):
         evaluate(changed, (images, labels), norms=("l2",), attack=tampering(rescale), threads=1)
+
+
+class Holder:
+    """No module, but it has one."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def __call__(self, x: Tensor) -> Any:
+        return self.model(x)
+
+
+def passed_on(model: nn.Module, x: Tensor) -> Any:
+    return model(x)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda net: lambda x: net(x), lambda net: net.forward, Holder, lambda net: partial(passed_on, net)],
+    ids=["function", "method", "object", "partial"],
+)
+def test_a_hook_that_spares_the_clean_inputs_is_seen_behind_a_function_too(
+    made: Callable[[nn.Module], Any], model: TinyConv, images: Tensor, labels: Tensor
+) -> None:
+    def on_others(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+        return output
+
+    attack = tampering(lambda _: model.last.register_forward_hook(on_others))
+    with pytest.raises(UnfinishedError, match=r"got one with other hooks of \w+\.last \(forward_hooks\)"):
+        evaluate(made(model), (images, labels), norms=("l2",), attack=attack, threads=1)
 
 
 @pytest.fixture

@@ -99,8 +99,13 @@ def test_the_referee_agrees(name: str, norm: str, aim: str) -> None:
     # A point at its target is not at its label: adversarial for the referee, who knows no targets.
     at_label = here.labels == here.targets if aim == "targeted" else torch.zeros_like(result.found)
     claimed = result.found & ~at_label
-    verdicts = Referee(here.model, here.images, here.labels, batch_size=5).judge(result.adversarials, claimed)
-    assert torch.equal(verdicts.valid, claimed)
+    referee = Referee(here.model, here.images, here.labels, batch_size=5)
+    verdicts = referee.judge(result.adversarials, claimed)
+    # What is wrong already stands as it came: the referee says so of the input, and takes it for no perturbation.
+    wrong = result.distances == 0
+    assert torch.equal(verdicts.valid, claimed & ~wrong)
+    assert set(verdicts.word[(claimed & wrong).numpy()]) <= {"not perturbed"}
+    assert bool(referee.judge_inputs().valid[claimed & wrong].all())
 
 
 @each

@@ -368,6 +368,15 @@ def test_an_accuracy_near_chance_is_seen(right: int, near: bool) -> None:
     )
 
 
+def test_exactly_a_quarter_of_the_way_is_near_chance_whatever_its_rounding() -> None:
+    """5 of 16 samples with twelve classes: in floats, a little more than a quarter."""
+    model = Affine(torch.eye(12, 16) / 100, torch.eye(12)[0])
+    labels = (torch.arange(16) >= 5).long()
+    evaluation = run(model, torch.full((16, 1, 4, 4), 0.6), labels, attack=nothing, budget=None)
+    assert evaluation.clean_accuracy == 5 / 16
+    assert check_of(evaluation, "near chance").passed is False
+
+
 def test_labels_shifted_by_one_are_seen(conv: TinyConv, images: Tensor) -> None:
     evaluation = run(conv, images, (answers(conv, images) + 1) % 5)
     assert {"near chance", "few samples"} <= alarms(evaluation)

@@ -146,7 +146,7 @@ def _from_file(path: Path, *, trust_model_code: bool) -> nn.Module:
 def _from_card(weights: Path) -> nn.Module:
     """What `pdpgd train` wrote: the card beside the weights names the architecture and their checksum."""
     card = ModelCard.read(weights.with_suffix(".json"))
-    if not isinstance(card.architecture, str) or card.architecture not in ARCHITECTURES:
+    if card.architecture not in ARCHITECTURES:
         # A card is data: to import what it names would be to run code that nobody asked for.
         raise SubjectError(
             f"{weights}: expected a card with one of our architectures ({', '.join(ARCHITECTURES)}), "

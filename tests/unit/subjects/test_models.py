@@ -97,9 +97,7 @@ def test_weights_with_their_card_beside_them_are_a_model(tmp_path: Path) -> None
     assert torch.equal(load_model(str(tmp_path / "mine.safetensors"))(images), load_model("mnist-plain")(images))
 
 
-@pytest.mark.parametrize(
-    "architecture", ["sys:exit", "os:abort", "leaves_a_marker:make", "mnist-huge", "", 3, ["a"], None]
-)
+@pytest.mark.parametrize("architecture", ["sys:exit", "os:abort", "leaves_a_marker:make", "mnist-huge", ""])
 def test_a_card_may_name_only_architectures_of_ours_and_nothing_is_imported_for_others(
     architecture: object, here: Path
 ) -> None:

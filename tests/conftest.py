@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+
+# Small tensors: more threads only wait for each other. Two, to see that no result depends on their number.
+THREADS = int(os.environ.get("PDPGD_TEST_THREADS", "1"))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -22,9 +26,8 @@ def generator() -> torch.Generator:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors: more threads only wait for each other."""
+def number_of_threads() -> Iterator[None]:
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(THREADS)
     yield
     torch.set_num_threads(threads)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
 from hypothesis import settings
 
 settings.register_profile(
@@ -20,10 +19,7 @@ settings.register_profile(
 
 @pytest.fixture(autouse=True)
 def reproducible_inputs() -> Iterator[None]:
-    profile, threads = settings.get_current_profile_name(), torch.get_num_threads()
+    profile = settings.get_current_profile_name()
     settings.load_profile("properties")
-    # Small tensors: more threads only wait for each other.
-    torch.set_num_threads(1)
     yield
     settings.load_profile(profile)
-    torch.set_num_threads(threads)

@@ -16,7 +16,7 @@ fewest coordinates whose reach inside the box covers m_j. Three kinds of problem
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from pdpgd import AttackResult, PDGDConfig, PDPGDConfig, auto, pdgd, pdpgd
 from support.models import Affine, random_affine
+from support.rounding import margin_error, size_error
 
 FEATURES, CLASSES, SAMPLES = 40, 10, 60
 DUAL = {"linf": 1.0, "l2": 2.0, "l1": math.inf}
@@ -37,13 +38,19 @@ class Oracle:
     model: Affine
     inputs: Tensor
     labels: Tensor
+    spared: float | Tensor = 0.0
+    """(samples, classes): by how much less than the margin is enough."""
 
     @property
     def margins(self) -> Tensor:
         """(samples, classes): how far the label leads each class; inf for the label itself."""
         logits = self.inputs.double() @ self.model.weight.detach().double().T + self.model.bias.detach().double()
-        margins = logits.gather(1, self.labels[:, None]) - logits
+        margins = logits.gather(1, self.labels[:, None]) - logits - self.spared
         return margins.scatter(1, self.labels[:, None], math.inf)
+
+    def as_far_as_the_model_can_tell(self, points: Tensor) -> Oracle:
+        """The same, spared what rounding may add to a margin at `points`: nothing nearer can look adversarial there."""
+        return replace(self, spared=margin_error(self.model, points, self.labels))
 
     @property
     def slopes(self) -> Tensor:
@@ -156,11 +163,16 @@ def attack(of: Oracle, name: str, norm: str, **settings: Any) -> AttackResult:
     return pdpgd(of.model, of.inputs, of.labels, norm=norm, config=PDPGDConfig(**settings))
 
 
-def judged_ratio(of: Oracle, result: AttackResult, norm: str, what: str, exact: Tensor | None = None) -> float:
-    """Check that no distance is below the exact minimum, and return how far the mean is above it."""
-    exact = of.exact(norm) if exact is None else exact
+def judged_ratio(of: Oracle, result: AttackResult, norm: str, what: str, *, boxed: bool = False) -> float:
+    """Check that no distance is below the exact minimum, and return how far the mean is above it.
+
+    Below by more than rounding explains: the model's logits may call a point adversarial whose margin is not yet
+    negative, and the size of the perturbation is a rounded sum.
+    """
+    spared = of.as_far_as_the_model_can_tell(result.adversarials)
+    exact, least = ((each.in_box(norm) if boxed else each.distances(norm)).amin(1) for each in (of, spared))
     assert result.found.all()
-    assert (result.distances.double() >= exact * (1 - 1e-5)).all()
+    assert (result.distances.double() >= least * (1 - size_error(result.adversarials - of.inputs, norm))).all()
     ratio = (result.distances.double().mean() / exact.mean()).item()
     print(f"\n{what:<34}{norm:>5}  mean / exact = {ratio:.4f}")
     return ratio
@@ -169,7 +181,7 @@ def judged_ratio(of: Oracle, result: AttackResult, norm: str, what: str, exact: 
 def judged_share(of: Oracle, result: AttackResult, what: str) -> float:
     exact = of.exact("l0")
     assert result.found.all()
-    assert (result.distances.double() >= exact).all()
+    assert (result.distances.double() >= of.as_far_as_the_model_can_tell(result.adversarials).exact("l0")).all()
     share = (result.distances.double() == exact).double().mean().item()
     needed = f"{int(exact.min())} to {int(exact.max())} needed"
     print(f"\n{what:<34}   l0  exact for {share:.1%} ({needed})")
@@ -311,7 +323,7 @@ def test_auto_comes_within_a_two_hundredth_of_the_exact_minimum_inside_the_box(s
     exact = of.in_box(norm).amin(1)
     assert (exact > 1.001 * of.exact(norm)).double().mean() >= 0.4, "the box is in the way of many"
     result = auto(of.model, of.inputs, of.labels, norm=norm, budget=200)
-    assert judged_ratio(of, result, norm, f"auto cornered, spread {spread}", exact) <= 1.005
+    assert judged_ratio(of, result, norm, f"auto cornered, spread {spread}", boxed=True) <= 1.005
 
 
 @pytest.mark.parametrize(
@@ -324,5 +336,7 @@ def test_auto_comes_within_a_two_hundredth_of_the_exact_minimum_inside_the_box(s
     ],
 )
 def test_auto_takes_the_exact_count_in_l0(of: Oracle) -> None:
+    """Measured: all 660. Which coordinates are taken may hang on a last bit, so one in sixty may be one over."""
     result = auto(of.model, of.inputs, of.labels, norm="l0", budget=200)
-    assert judged_share(of, result, "auto") == 1.0
+    assert round(SAMPLES * judged_share(of, result, "auto")) >= SAMPLES - 1
+    assert (result.distances.double() <= of.exact("l0") + 1).all()

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from support.rounding import eps_of, sum_error
+
 
 class Affine(nn.Module):
     """z = W x + b on flattened inputs."""
@@ -25,6 +27,11 @@ class Affine(nn.Module):
     def labels(self, x: Tensor) -> Tensor:
         with torch.no_grad():
             return self(x).argmax(1)
+
+    def rounding(self, x: Tensor) -> Tensor:
+        """(features + 2) eps (|W| |x| + |b|), in float64: what two computations of the logits may differ by."""
+        terms = F.linear(x.flatten(1).double().abs(), self.weight.double().abs(), self.bias.double().abs())
+        return sum_error(terms, self.weight.shape[1] + 2, like=x)
 
 
 def random_affine(
@@ -62,6 +69,35 @@ class TinyConv(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         hidden = torch.tanh(self.second(F.silu(self.first(4 * x - 2))))
         return self.last(hidden.flatten(1))
+
+    def rounding(self, x: Tensor, stored: torch.dtype | None = None) -> Tensor:
+        """What two computations of the logits may differ by, in float64: each layer's own error, and what it is given.
+
+        A layer of n inputs a sum adds (n + 2) eps |W| |h| and takes the error e of h to |W| e. The slope of silu is at
+        most 1.1, that of tanh at most 1; each is itself good to 4 ulp, as the vector libraries promise it. A layer
+        whose output is `stored` in fewer bits, as under autocast, may round it either way: an ulp of that dtype.
+        """
+        eps = eps_of(x)
+        last_bit = 0.0 if stored is None else torch.finfo(stored).eps
+
+        def through(layer: nn.Conv2d | nn.Linear, value: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+            weight, bias = layer.weight.double(), layer.bias.double()
+            apply = F.linear if isinstance(layer, nn.Linear) else F.conv2d
+            own = sum_error(apply(value.abs(), weight.abs(), bias.abs()), weight[0].numel() + 2, like=x)
+            value = apply(value, weight, bias)
+            return value, apply(error, weight.abs()) + own + last_bit * value.abs()
+
+        def bend(
+            curve: Callable[[Tensor], Tensor], slope: float, value: Tensor, error: Tensor
+        ) -> tuple[Tensor, Tensor]:
+            value = curve(value)
+            return value, slope * error + (8 * eps + last_bit) * value.abs()
+
+        value = 4 * x.double() - 2
+        error = eps * (4 * x.double().abs() + value.abs())
+        value, error = bend(F.silu, 1.1, *through(self.first, value, error))
+        value, error = bend(torch.tanh, 1.0, *through(self.second, value, error))
+        return through(self.last, value.flatten(1), error.flatten(1))[1]
 
 
 class Stubborn(nn.Module):

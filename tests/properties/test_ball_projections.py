@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pdpgd.norms import count_pixels
 from pdpgd.proximal import project_l0_ball_box, project_l1_ball, project_l1_ball_box
+from support.rounding import eps_of, sum_error
 
 
 class Case(NamedTuple):
@@ -45,14 +46,20 @@ BOTH = (torch.float32, torch.float64)
 def certify_l1(case: Case, z: Tensor) -> None:
     """Feasible, and z = clip(soft(v, t)) for one t >= 0 that is 0 unless the radius binds: this is sufficient."""
     v, radius, low, high = (t.double().flatten(1).numpy() if t.ndim > 1 else t.double().numpy() for t in case)
-    eps = torch.finfo(case.v.dtype).eps
-    assert (z.flatten(1).abs().sum(1) <= case.radius).all(), "left the ball"
+    eps = eps_of(case.v)
+    sizes = z.flatten(1).abs().sum(1)
+    assert (sizes <= case.radius + sum_error(sizes, z[0].numel())).all(), "left the ball"
     assert ((case.low <= z) & (z <= case.high)).all(), "left the box"
     for row, mine in enumerate(z.double().flatten(1).numpy()):
         slack = 64 * eps * max(np.abs(v[row]).max(), 1e-30)
         inside = np.clip(v[row], low[row], high[row])
-        if np.abs(inside).sum() <= radius[row]:
+        size, rounding = np.abs(inside).sum(), len(mine) * eps * np.abs(inside).sum()
+        if size <= radius[row] - rounding:
             assert (mine == inside).all(), "moved more than the box asks for"
+            continue
+        if size <= radius[row] + rounding:
+            # On the sphere, as far as a sum in the dtype of v can tell: it may be shrunk by that rounding.
+            assert (np.abs(mine - inside) <= slack).all(), "moved more than rounding explains"
             continue
         assert abs(np.abs(mine).sum() - radius[row]) <= slack * len(mine), "left some of the radius unused"
         assert (mine * v[row] >= 0).all(), "a sign changed"
@@ -118,7 +125,8 @@ def test_the_l0_projection_keeps_the_best_support_of_all() -> None:
                 kept = np.zeros_like(v)
                 kept[:, support] = inside[:, support]
                 costs.append(((kept - v) ** 2).sum())
-            assert ((mine - v) ** 2).sum() <= min(costs) * (1 + 1e-5), "another support is nearer"
+            # A saving is a product of two roots of differences, over the channels a length: some roundings of |v|^2.
+            assert ((mine - v) ** 2).sum() <= min(costs) + 16 * eps_of(case.v) * (v**2).sum(), "another is nearer"
 
     check()
 
@@ -128,7 +136,7 @@ def test_without_a_box_it_is_the_projection_on_the_l1_ball() -> None:
     def check(case: Case) -> None:
         far = torch.full_like(case.v, torch.inf)
         z = project_l1_ball_box(case.v, case.radius, -far, far)
-        slack = 32 * torch.finfo(case.v.dtype).eps * float(case.v.abs().max())
+        slack = 32 * eps_of(case.v) * float(case.v.abs().max())
         torch.testing.assert_close(z, project_l1_ball(case.v, case.radius), atol=slack, rtol=0)
 
     check()
@@ -139,7 +147,8 @@ def test_large_entries_that_the_box_cuts_leave_the_level_exact() -> None:
     v = torch.tensor([[1e10, 3.0, 2.0, -1.0]], dtype=torch.float64)
     bound = torch.tensor([[1.0, 5.0, 5.0, 5.0]], dtype=torch.float64)
     z = project_l1_ball_box(v, 4.0, -bound, bound)
-    assert z.tolist() == [pytest.approx([1.0, 2.0, 1.0, 0.0], rel=1e-14)]
+    # A level of 1 from sums of numbers up to 4: a few of their roundings, and none of 1e10.
+    assert z.tolist() == [pytest.approx([1.0, 2.0, 1.0, 0.0], abs=16 * eps_of(v))]
 
 
 def test_rows_do_not_see_each_other_inputs_stay_and_ties_go_to_the_first() -> None:
@@ -150,7 +159,8 @@ def test_rows_do_not_see_each_other_inputs_stay_and_ties_go_to_the_first() -> No
     for project in (project_l1_ball_box, project_l0_ball_box):
         together = project(v, radius, low, high)
         apart = [project(v[i : i + 1], radius[i : i + 1], low[i : i + 1], high[i : i + 1]) for i in range(6)]
-        torch.testing.assert_close(together, torch.cat(apart), atol=1e-6, rtol=0)
+        slack = 64 * eps_of(v) * float(v.abs().max())
+        torch.testing.assert_close(together, torch.cat(apart), atol=slack, rtol=0)
         assert project(v[:0], radius[:0], low[:0], high[:0]).shape == (0, 3, 4, 4)
     assert torch.equal(v, before)
     ones = torch.ones(1, 4)

@@ -108,10 +108,6 @@ def cases(draw: st.DrawFn, operator: Operator, shapes: tuple[tuple[int, ...], ..
     return Case(v, fractions * strength.flatten(1).amax(1), geometry)
 
 
-def eps(t: Tensor) -> float:
-    return torch.finfo(t.dtype).eps
-
-
 def run(operator: Operator, case: Case) -> Tensor:
     return operator.apply(case.v, case.weight, *case.geometry)
 

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from pdpgd import proximal
 from support import prox_oracles as oracles
-from support.prox_cases import OPERATORS, Case, Operator, cases, eps, metric_and_box, run, wide
+from support.prox_cases import OPERATORS, Case, Operator, cases, metric_and_box, run, wide
+from support.rounding import eps_of
 
 Check = Callable[[Operator], None]
 
@@ -33,7 +34,7 @@ def is_cheapest_on_a_grid(operator: Operator) -> None:
             metric, low, high = metric_and_box(operator, case)
             assert ((low <= z) & (z <= high)).all(), "left the box"
             found = oracles.cheapest_on_zooming_grid(operator.size, v, weight, metric, low, high)
-            slack = 32 * eps(case.v) * 0.5 * (metric * v**2).sum()
+            slack = 32 * eps_of(case.v) * 0.5 * (metric * v**2).sum()
             assert oracles.cost(operator.size, z[None], v, weight, metric)[0] <= found + slack
 
     check()
@@ -53,12 +54,12 @@ def jumps_where_the_definition_does(operator: Operator) -> None:
             answers = operator.apply(a[None], weight[None])[0]
             for magnitude, answer in zip(a.tolist(), answers.tolist(), strict=True):
                 z, inner, zero = oracles.scalar_minimiser(operator.degree, magnitude, float(weight))
-                if abs(inner - zero) > (4 * eps(a) + 1e-13) * zero:
+                if abs(inner - zero) > (4 * eps_of(a) + 1e-13) * zero:
                     expected = z if inner < zero else 0.0
-                    assert abs(answer - expected) <= (8 * eps(a) + 1e-7) * magnitude, (magnitude, float(weight))
+                    assert abs(answer - expected) <= (8 * eps_of(a) + 1e-7) * magnitude, (magnitude, float(weight))
                 if answer != 0 and operator.degree > 0:
                     slope = float(weight) * operator.degree * answer ** (operator.degree - 1) + answer - magnitude
-                    assert abs(slope) <= 16 * eps(a) * magnitude, (magnitude, float(weight))
+                    assert abs(slope) <= 16 * eps_of(a) * magnitude, (magnitude, float(weight))
 
 
 def has_an_optimality_certificate(operator: Operator) -> None:
@@ -70,7 +71,7 @@ def has_an_optimality_certificate(operator: Operator) -> None:
         v, z, weight = wide(case.v), wide(run(operator, case)), wide(case.weight)
         dual = oracles.DUAL_SIZES[operator.size_name]
         pull = metric * (v - z)
-        slack = 16 * eps(case.v) * dual(metric * v)
+        slack = 16 * eps_of(case.v) * dual(metric * v)
         assert (dual(pull) <= weight + slack).all(), "dual norm above 1"
         aligned = oracles.by_sample(pull * z).sum(1)
         assert (np.abs(aligned - weight * operator.size(z)) <= 2 * slack * operator.size(z)).all(), "not aligned"
@@ -87,7 +88,7 @@ def splits_v_as_moreau_says(operator: Operator) -> None:
         for i in range(len(z)):
             v, weight, _ = case.sample(i).arrays()
             rest = oracles.dual_ball_projection(operator.size_name, v, weight)
-            assert np.abs(v - z[i] - rest).max() <= 16 * eps(case.v) * np.abs(v).max()
+            assert np.abs(v - z[i] - rest).max() <= 16 * eps_of(case.v) * np.abs(v).max()
 
     check()
 
@@ -101,7 +102,7 @@ def agrees_with_a_slow_search(operator: Operator) -> None:
         z = wide(run(operator, case))
         for i in range(len(z)):
             v, weight, geometry = case.sample(i).arrays()
-            assert np.abs(z[i] - oracle(v, weight, *geometry)).max() <= (32 * eps(case.v) + 1e-7) * np.abs(v).max()
+            assert np.abs(z[i] - oracle(v, weight, *geometry)).max() <= (32 * eps_of(case.v) + 1e-7) * np.abs(v).max()
 
     check()
 
@@ -118,7 +119,7 @@ def stays_accurate_on_a_long_row(operator: Operator) -> None:
         case = Case(v, share * total, geometry)
         z = run(operator, case)
         exact = operator.apply(v.double(), case.weight.double(), *(g.double() for g in geometry))
-        assert float((z - exact).abs().max()) <= 16 * eps(v) * float(v.abs().max()), share
+        assert float((z - exact).abs().max()) <= 16 * eps_of(v) * float(v.abs().max()), share
 
 
 def is_non_expansive(operator: Operator) -> None:
@@ -132,7 +133,7 @@ def is_non_expansive(operator: Operator) -> None:
         def distance(a: Tensor, b: Tensor) -> Any:
             return np.sqrt(oracles.by_sample(metric * (wide(a) - wide(b)) ** 2).sum(1))
 
-        slack = 32 * eps(case.v) * (distance(case.v, 0 * case.v) + distance(other.v, 0 * case.v))
+        slack = 32 * eps_of(case.v) * (distance(case.v, 0 * case.v) + distance(other.v, 0 * case.v))
         assert (distance(run(operator, case), run(operator, other)) <= distance(case.v, other.v) + slack).all()
 
     check()
@@ -171,7 +172,7 @@ def moves_little_at_a_small_weight(operator: Operator) -> None:
         metric, low, high = metric_and_box(operator, case)
         stay = oracles.cost(operator.size, np.clip(v, low, high)[None], v, weight, metric)[0]
         moved = oracles.cost(operator.size, wide(run(operator, case)), v, weight, metric)[0]
-        assert moved <= stay + eps(case.v) * 0.5 * (metric * v**2).sum()
+        assert moved <= stay + eps_of(case.v) * 0.5 * (metric * v**2).sum()
 
     check()
 
@@ -191,7 +192,7 @@ def treats_each_sample_alone(operator: Operator) -> None:
         together = run(operator, case)
         for i in range(len(together)):
             alone = run(operator, case.sample(i))[0]
-            assert float((alone - together[i]).abs().max()) <= 8 * eps(case.v) * float(case.v[i].abs().max())
+            assert float((alone - together[i]).abs().max()) <= 8 * eps_of(case.v) * float(case.v[i].abs().max())
 
     check()
 
@@ -246,7 +247,7 @@ def takes_the_weight_in_every_form(operator: Operator) -> None:
         answer = operator.apply(case.v, weight, *case.geometry)
         for form in (as_vector, as_vector.reshape(-1, *[1] * (case.v.ndim - 1))):
             torch.testing.assert_close(
-                operator.apply(case.v, form, *case.geometry), answer, rtol=8 * eps(case.v), atol=0
+                operator.apply(case.v, form, *case.geometry), answer, rtol=8 * eps_of(case.v), atol=0
             )
 
     check()
@@ -265,9 +266,9 @@ def follows_the_largest_channel(operator: Operator) -> None:
             z, inner, zero = oracles.scalar_minimiser(operator.degree, abs(pixel[leader]), weight / h[leader])
             expected = pixel.copy()
             expected[leader] = np.sign(pixel[leader]) * z
-            if abs(inner - zero) > 16 * eps(case.v) * zero:
+            if abs(inner - zero) > 16 * eps_of(case.v) * zero:
                 expected = expected if inner < zero else 0 * pixel
-                assert np.abs(answer - expected).max() <= (8 * eps(case.v) + 1e-7) * np.abs(pixel).max()
+                assert np.abs(answer - expected).max() <= (8 * eps_of(case.v) + 1e-7) * np.abs(pixel).max()
 
     check()
 
@@ -288,7 +289,7 @@ def equals_the_plain_form_in_a_metric_of_ones(operator: Operator) -> None:
     @given(cases(operator))
     def check(case: Case) -> None:
         answer = operator.apply(case.v, case.weight, torch.ones_like(case.v))
-        slack = 8 * eps(case.v) * float(case.v.abs().max())
+        slack = 8 * eps_of(case.v) * float(case.v.abs().max())
         torch.testing.assert_close(answer, plain(case.v, case.weight), rtol=0, atol=slack)
 
     check()
@@ -304,7 +305,7 @@ def is_the_nearest_point_of_its_set(projection: Operator) -> None:
         for i in range(len(answers)):
             v, radius, _ = case.sample(i).arrays()
             v, z = v.ravel(), answers[i].ravel()
-            slack = 16 * eps(case.v) * (np.abs(v).sum() + radius)
+            slack = 16 * eps_of(case.v) * (np.abs(v).sum() + radius)
             assert not on_simplex or ((z >= 0).all() and abs(z.sum() - radius) <= slack)
             assert np.abs(z).sum() <= radius + slack
             corners = radius * np.eye(len(v)) if on_simplex else radius * np.vstack([np.eye(len(v)), -np.eye(len(v))])

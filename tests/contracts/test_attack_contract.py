@@ -11,7 +11,8 @@ from torch import Tensor
 
 from pdpgd import AttackResult
 from support.models import Stubborn, TinyConv, WithLogits, ramp_affine, random_affine
-from support.results import assert_left_alone, assert_shapes_and_dtypes
+from support.results import assert_left_alone, assert_shapes_and_dtypes, assert_sizes
+from support.rounding import assert_answers
 
 if TYPE_CHECKING:
     from .conftest import Case
@@ -51,22 +52,16 @@ def test_every_point_is_inside_the_box(result: AttackResult) -> None:
 
 
 def test_a_fresh_forward_pass_agrees_with_the_labels(result: AttackResult, conv: TinyConv) -> None:
-    assert torch.equal(fresh_answer(conv, result.adversarials), result.labels)
+    assert_answers(conv, result.adversarials, result.labels)
 
 
-def test_what_is_found_is_adversarial(
-    result: AttackResult, conv: TinyConv, labels: Tensor, aim: dict[str, Any]
-) -> None:
-    answer = fresh_answer(conv, result.adversarials)
-    fooled = answer == aim["targets"] if aim else answer != labels
+def test_what_is_found_is_adversarial(result: AttackResult, labels: Tensor, aim: dict[str, Any]) -> None:
+    fooled = result.labels == aim["targets"] if aim else result.labels != labels
     assert torch.equal(fooled, result.found)
 
 
-def test_distances_are_the_sizes_of_the_perturbations_to_the_bit(
-    case: Case, result: AttackResult, images: Tensor
-) -> None:
-    sizes = case.size(result.adversarials - images)
-    assert torch.equal(result.distances[result.found], sizes[result.found])
+def test_distances_are_the_sizes_of_the_perturbations(case: Case, result: AttackResult, images: Tensor) -> None:
+    assert_sizes(result, images, case.norm, at=result.found)
 
 
 def test_what_is_not_found_stands_as_it_came_at_infinite_distance(result: AttackResult, images: Tensor) -> None:
@@ -133,8 +128,8 @@ def test_a_batch_of_one_works(case: Case, conv: TinyConv, images: Tensor, labels
     one = {name: value[:1] for name, value in aim.items()}
     result = case.run(conv, images[:1], labels[:1], settings={"steps": 60}, **one)
     assert result.found.tolist() == [True]
-    assert torch.equal(fresh_answer(conv, result.adversarials), result.labels)
-    assert torch.equal(result.distances, case.size(result.adversarials - images[:1]))
+    assert_answers(conv, result.adversarials, result.labels)
+    assert_sizes(result, images[:1], case.norm)
 
 
 def test_two_classes_work(case: Case, generator: torch.Generator) -> None:
@@ -151,7 +146,7 @@ def test_a_single_step_works(case: Case, conv: TinyConv, images: Tensor, labels:
     result = case.run(conv, images, labels, settings={"steps": 1, "finetune_steps": 1}, **aim)
     assert not result.adversarials.isnan().any()
     assert not result.distances.isnan().any()
-    assert torch.equal(fresh_answer(conv, result.adversarials), result.labels)
+    assert_answers(conv, result.adversarials, result.labels)
 
 
 def test_the_model_is_left_as_it_was(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> None:
@@ -251,8 +246,14 @@ def test_double_precision_stays_double(case: Case, conv: TinyConv, images: Tenso
     conv.double()
     result = case.run(conv, images.double(), labels)
     assert result.adversarials.dtype == result.distances.dtype == torch.float64
-    assert torch.equal(fresh_answer(conv, result.adversarials), result.labels)
-    assert torch.equal(result.distances[result.found], case.size(result.adversarials - images.double())[result.found])
+    assert_answers(conv, result.adversarials, result.labels)
+    assert_sizes(result, images.double(), case.norm, at=result.found)
+
+
+def error_of(conv: TinyConv, points: Tensor) -> Tensor:
+    """Of logits under autocast."""
+    with torch.autocast("cpu", enabled=False), torch.no_grad():
+        return conv.rounding(points, stored=torch.bfloat16)
 
 
 def test_autocast_lowers_the_models_precision_but_not_the_results(
@@ -263,10 +264,10 @@ def test_autocast_lowers_the_models_precision_but_not_the_results(
             assert conv(images).dtype == torch.bfloat16
         labels = fresh_answer(conv, images)
         result = case.run(conv, images, labels, **aim)
-        assert torch.equal(fresh_answer(conv, result.adversarials), result.labels)
+        assert_answers(conv, result.adversarials, result.labels, error=error_of(conv, result.adversarials))
     assert result.adversarials.dtype == result.distances.dtype == torch.float32
     assert result.found.sum() >= 8
-    assert torch.equal(result.distances[result.found], case.size(result.adversarials - images)[result.found])
+    assert_sizes(result, images, case.norm, at=result.found)
 
 
 def test_frozen_and_trainable_models_are_attacked_alike(
@@ -289,5 +290,5 @@ def test_inputs_of_any_shape_work(case: Case, shape: tuple[int, ...], generator:
     result = case.run(model, inputs, model.labels(inputs))
     assert result.adversarials.shape == inputs.shape
     assert result.found.all()
-    assert torch.equal(model.labels(result.adversarials), result.labels)
-    assert torch.equal(result.distances, case.size(result.adversarials - inputs))
+    assert_answers(model, result.adversarials, result.labels)
+    assert_sizes(result, inputs, case.norm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import sys
 from itertools import pairwise
 from typing import Any
@@ -14,14 +15,18 @@ from torch import Tensor, nn
 from pdpgd import AttackResult, InvalidInputError, Norm, Observation, StopAttack, auto, l0
 from pdpgd.attacks.auto import RANKED, SEVERAL_FROM
 from pdpgd.classifier import Classifier
+from pdpgd.game.linearised import HALVINGS, HIGHEST_PRICE, LEAST_PRICE
 from pdpgd.norms import norm_of
 from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, TinyConv, ramp_affine, random_affine
-from support.results import assert_left_alone, assert_shapes_and_dtypes
+from support.results import assert_left_alone, assert_shapes_and_dtypes, assert_sizes
+from support.rounding import assert_answers
 
 WRONG_ALREADY = [3, 8]
 # Enough for several descents, one of them from a random start, and for the classes to be ranked.
 QUICK = 24
 SHORT = SEVERAL_FROM + 40
+# The prices of a descent are on a grid: a last bit in the margin may move one by a step, and the distance with it.
+PRICE_STEP = 2 * math.expm1((HIGHEST_PRICE - LEAST_PRICE) / 2**HALVINGS)
 BUDGETS = [1, 2, 3, 5, 10, 30, 59, 60, 61, 100, 200, 333]
 
 
@@ -121,19 +126,14 @@ def test_every_point_is_inside_the_box(result: AttackResult) -> None:
 
 
 def test_a_fresh_forward_pass_agrees_with_the_labels_and_with_what_is_found(
-    result: AttackResult, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]
+    result: AttackResult, conv: TinyConv, labels: Tensor, aim: dict[str, Any]
 ) -> None:
-    answer = fresh_answer(conv, result.adversarials)
-    assert torch.equal(answer, result.labels)
-    assert torch.equal(answer == aim["targets"] if aim else answer != labels, result.found)
+    assert_answers(conv, result.adversarials, result.labels)
+    assert torch.equal(result.labels == aim["targets"] if aim else result.labels != labels, result.found)
 
 
-def test_distances_are_the_sizes_of_the_perturbations_to_the_bit(
-    norm: str | Norm, result: AttackResult, images: Tensor
-) -> None:
-    sizes = norm_of(norm).size(result.adversarials - images)
-    sizes[WRONG_ALREADY] = 0
-    assert torch.equal(result.distances, sizes)
+def test_distances_are_the_sizes_of_the_perturbations(norm: str | Norm, result: AttackResult, images: Tensor) -> None:
+    assert_sizes(result, images, norm)
 
 
 def test_an_input_that_is_wrong_already_costs_one_forward_pass_and_is_left_alone(
@@ -217,7 +217,7 @@ def test_few_classes_work(norm: str | Norm, classes: int, generator: torch.Gener
     labels = model.labels(inputs)
     result = auto(model, inputs, labels, norm=norm, budget=SHORT)
     assert result.found.all()
-    assert torch.equal(model.labels(result.adversarials), result.labels)
+    assert_answers(model, result.adversarials, result.labels)
     assert (result.labels != labels).all()
 
 
@@ -234,7 +234,7 @@ def test_a_batch_of_one_works(
     one = {name: value[:1] for name, value in aim.items()}
     result = auto(conv, images[:1], labels[:1], norm=norm, budget=QUICK, **one)
     assert result.found.tolist() == [True]
-    assert torch.equal(result.distances, norm_of(norm).size(result.adversarials - images[:1]))
+    assert_sizes(result, images[:1], norm)
 
 
 class Diary(nn.Module):
@@ -440,7 +440,7 @@ def test_sharing_keeps_the_mean_within_the_budget_and_makes_nothing_worse(
     shared = auto(conv, images, labels, norm=norm, budget=budget, share=True)
     assert spent(shared)[attacked].double().mean() <= budget
     assert (shared.distances <= alone.distances).all()
-    assert torch.equal(fresh_answer(conv, shared.adversarials), shared.labels)
+    assert_answers(conv, shared.adversarials, shared.labels)
 
 
 def test_sharing_with_no_one_to_attack_ends(conv: TinyConv, images: Tensor) -> None:
@@ -469,22 +469,25 @@ def test_a_sample_does_not_depend_on_its_batch(norm: str | Norm, affine: Affine,
     labels = affine.labels(points)
     together = auto(affine, points, labels, norm=norm, budget=SHORT)
     narrow = auto(affine, points, labels, norm=norm, budget=SHORT, max_batch=3)
-    torch.testing.assert_close(narrow.distances, together.distances, rtol=1e-4, atol=0)
+    torch.testing.assert_close(narrow.distances, together.distances, rtol=PRICE_STEP, atol=0)
     assert torch.equal(spent(narrow), spent(together))
     some = torch.tensor([2, 0])
     apart = auto(affine, points[some], labels[some], norm=norm, budget=SHORT, indices=some)
-    torch.testing.assert_close(apart.distances, together.distances[some], rtol=1e-4, atol=0)
+    torch.testing.assert_close(apart.distances, together.distances[some], rtol=PRICE_STEP, atol=0)
     assert torch.equal(spent(apart), spent(together)[some])
 
 
-@pytest.mark.parametrize("aim", ["untargeted"], indirect=True)
 @some_norms("linf", "l0-element", "priced-l1")
 def test_an_image_does_not_depend_on_its_batch(
-    norm: str | Norm, result: AttackResult, conv: TinyConv, images: Tensor, labels: Tensor
+    norm: str | Norm, conv: TinyConv, images: Tensor, labels: Tensor
 ) -> None:
+    """In double precision: in single, the last bits of a batch's logits may lead a sample to another minimum."""
+    conv.double()
+    images = images.double()
     rows = torch.tensor([7, 1, 3])
+    together = auto(conv, images, labels, norm=norm, budget=SHORT)
     apart = auto(conv, images[rows], labels[rows], norm=norm, budget=SHORT, indices=rows)
-    torch.testing.assert_close(apart.distances, result.distances[rows], rtol=1e-4, atol=0)
+    torch.testing.assert_close(apart.distances, together.distances[rows], rtol=PRICE_STEP, atol=0)
 
 
 def test_a_sample_that_converges_does_not_wait_for_the_rest_of_its_batch(
@@ -501,7 +504,7 @@ def test_a_sample_that_converges_does_not_wait_for_the_rest_of_its_batch(
     assert passes.min() < passes.max()
     alone = auto(conv, images[rows], labels[rows], norm="l1", budget=2 * SHORT, indices=rows)
     assert spent(alone).tolist() == passes[rows].tolist()
-    torch.testing.assert_close(alone.distances, together.distances[rows], rtol=1e-4, atol=0)
+    torch.testing.assert_close(alone.distances, together.distances[rows], rtol=PRICE_STEP, atol=0)
 
 
 def test_a_sample_takes_the_same_way_in_any_batch(affine: Affine, points: Tensor) -> None:
@@ -543,7 +546,7 @@ def test_a_start_that_is_the_only_find_is_returned(norm: str | Norm, images: Ten
     starts = 0.1 * images
     result = auto(model, images, torch.zeros(12, dtype=torch.long), norm=norm, budget=2, starts=starts)
     assert torch.equal(result.adversarials, starts)
-    assert torch.equal(result.distances, norm_of(norm).size(starts - images))
+    assert_sizes(result, images, norm)
     assert result.labels.eq(1).all()
     assert spent(result).eq(2).all()
 
@@ -639,7 +642,7 @@ def test_a_search_that_is_stopped_returns_the_best_so_far(norm: str | Norm, affi
         assert int(spent(result).max()) < SHORT
         for row, passes in enumerate(spent(result).tolist()):
             assert float(result.distances[row]) == float(whole.history.within(passes)[row])
-        assert torch.equal(affine.labels(result.adversarials), result.labels)
+        assert_answers(affine, result.adversarials, result.labels)
         assert result.history is not None
         assert torch.equal(result.history.passes[:, -1], spent(result))
         assert torch.equal(result.history.distances[:, -1], result.distances)
@@ -794,4 +797,4 @@ def test_double_precision_stays_double(norm: str | Norm, conv: TinyConv, images:
     assert result.adversarials.dtype == result.distances.dtype == torch.float64
     assert result.history is not None
     assert result.history.distances.dtype == torch.float64
-    assert torch.equal(fresh_answer(conv, result.adversarials), result.labels)
+    assert_answers(conv, result.adversarials, result.labels)

@@ -16,6 +16,8 @@ from pdpgd.proximal import prox_l2
 from pdpgd.subjects import load_data, load_model
 from support.affine_distances import DUAL, to_each_class
 from support.models import Affine, Counting, Stubborn, TinyConv, random_affine
+from support.results import assert_sizes, within_radius
+from support.rounding import assert_answers, eps_of, size_error, sum_error
 
 RADIUS = {"linf": 0.03, "l2": 0.2, "l1": 0.5, "l0": 1.0}
 RATE = {"linf": 2.5, "l2": 2.5, "l1": 10.0, "l0": 400.0}
@@ -55,12 +57,11 @@ def test_points_are_adversarial_inside_the_ball_and_inside_the_box(
 ) -> None:
     config = PGDConfig(radius=RADIUS[norm], restarts=2, rate=RATE[norm])
     result = pgd(conv, images, labels, norm=norm, config=config)
-    size = norm_of(norm).size(result.adversarials - images)
     assert 4 <= int(result.found.sum()) < len(images), "the radius must be one that fools some and not all"
-    assert torch.equal(conv(result.adversarials).argmax(1), result.labels)
+    assert_answers(conv, result.adversarials, result.labels)
     assert torch.equal(result.labels != labels, result.found)
-    assert torch.equal(result.distances[result.found], size[result.found])
-    assert bool((size <= config.radius * (1 + 1e-5)).all())
+    assert_sizes(result, images, norm, at=result.found)
+    assert within_radius(result.adversarials, images, norm, config.radius).all()
     assert bool(result.distances[~result.found].isinf().all())
     assert torch.equal(result.adversarials[~result.found], images[~result.found])
     assert result.distances[[3, 8]].tolist() == [0, 0]
@@ -72,6 +73,9 @@ def test_points_are_adversarial_inside_the_ball_and_inside_the_box(
 def test_a_sample_is_treated_alike_in_any_batch_and_the_seed_decides(
     conv: TinyConv, images: Tensor, labels: Tensor, norm: str
 ) -> None:
+    # In double precision: in single, a slope of about zero may have another sign in another batch.
+    conv.double()
+    images = images.double()
     config = PGDConfig(radius=RADIUS[norm], steps=5)
     together = pgd(conv, images, labels, norm=norm, config=config, seed=3)
     small = PGDConfig(radius=RADIUS[norm], steps=5, max_batch=5)
@@ -100,7 +104,8 @@ def test_a_targeted_attack_ends_at_its_target(affine: Affine, inputs: Tensor) ->
     labels = affine.labels(inputs)
     result = pgd(affine, inputs, labels, norm="linf", targets=1 - labels, config=PGDConfig(radius=0.4))
     assert bool(result.found.all())
-    assert torch.equal(affine.labels(result.adversarials), 1 - labels)
+    assert torch.equal(result.labels, 1 - labels)
+    assert_answers(affine, result.adversarials, 1 - labels)
 
 
 @pytest.mark.parametrize(
@@ -134,10 +139,11 @@ def test_any_box_of_flat_inputs_is_kept_and_targets_are_reached(
     call = {"norm": norm, "targets": targets, "bounds": (-10.0, 245.0)}
     result = pgd(moved, 255 * inputs - 10, labels, config=config, **call)
     assert int(result.found.sum()) >= 12
-    assert torch.equal(moved.labels(result.adversarials)[result.found], targets[result.found])
+    assert torch.equal(result.labels[result.found], targets[result.found])
+    assert_answers(moved, result.adversarials, result.labels)
     assert float(result.adversarials.min()) >= -10
     assert float(result.adversarials.max()) <= 245
-    assert float(result.distances[result.found].max()) <= config.radius * (1 + 1e-5)
+    assert within_radius(result.adversarials, 255 * inputs - 10, norm, config.radius).all()
     same = pgd(affine, inputs, labels, config=PGDConfig(radius=radius, rate=RATE[norm]), norm=norm, targets=targets)
     assert torch.equal(same.found, result.found), "the unit of the inputs must not matter"
     if dtype == torch.float64:  # in float32 rounding may choose another of two like entries
@@ -187,17 +193,23 @@ def test_a_step_of_the_ball_is_its_share_of_the_radius_and_has_a_default_for_eac
 def test_projection_and_direction_are_those_of_the_ball(norm: str, generator: torch.Generator) -> None:
     size, vectors = norm_of(norm).size, torch.randn(200, 3, 4, 4, generator=generator)
     inside = project(vectors, norm, 2.5)
-    assert float(size(inside).max()) <= 2.5 * (1 + 1e-6)
-    kept = size(vectors) <= 2.5
+    share = 2 * float(size_error(vectors, norm).amax())
+    assert float(size(inside).max()) <= 2.5 * (1 + share)
+    kept = size(vectors) <= 2.5 * (1 - share)
     assert bool(kept.any()) or norm == "l2"
     assert torch.equal(inside[kept], vectors[kept])
     # No point of the ball is nearer: the rest of the way is at a right or wider angle to every other point of it.
     others = spread(torch.rand(200, 3, 4, 4, generator=generator) * 2 - 1, norm, 2.5)
-    assert float(size(others).max()) <= 2.5 * (1 + 1e-6)
-    assert float(((vectors - inside) * (others - inside)).flatten(1).sum(1).max()) <= 1e-4
+    assert float(size(others).max()) <= 2.5 * (1 + share)
+    products = ((vectors - inside) * (others - inside)).flatten(1)
+    # Each of the factors is off by a share of the vector's length, and so is the sum.
+    lengths = vectors.flatten(1).norm(dim=1) * (others - inside).flatten(1).norm(dim=1)
+    assert (products.sum(1) <= sum_error(lengths, products.shape[1] + 4)).all()
     # <g, u> over the unit ball is at most the dual norm of g, and steepest attains it.
     dual = torch.linalg.vector_norm(vectors.flatten(1), ord=DUAL[norm], dim=1)
-    torch.testing.assert_close((vectors * steepest(vectors, norm)).flatten(1).sum(1), dual)
+    torch.testing.assert_close(
+        (vectors * steepest(vectors, norm)).flatten(1).sum(1), dual, rtol=(2 * 48 + 2) * eps_of(dual), atol=0
+    )
     assert torch.equal(steepest(torch.zeros(1, 4), norm), torch.zeros(1, 4))
     assert torch.equal(project(torch.zeros(1, 4), norm, 1.0), torch.zeros(1, 4))
 

@@ -17,18 +17,28 @@ def framed(method: Method, norm: str, **settings: Any) -> Framed:
 
 
 def assert_near_exact(
-    method: Method, model: Affine, inputs: Tensor, norm: str, *, slack: float, passes: tuple[int, int] | None
+    method: Method,
+    model: Affine,
+    inputs: Tensor,
+    norm: str,
+    *,
+    slack: float,
+    passes: tuple[int, int] | None,
+    lost: int = 0,
 ) -> None:
-    """No nearer than the boundary, no farther than `slack` allows, every pass counted; so many of them, if it says."""
+    """No nearer than the boundary, no farther than `slack` allows, every pass counted; so many of them, if it says.
+
+    `lost` samples at the most are not found: an attack may come to rest on the boundary, where a last bit decides.
+    """
     labels, counting = model.labels(inputs), Counting(model)
     least = to_each_class(model, inputs, labels, norm).amin(1)
     result = framed(method, norm)(counting, inputs, labels, norm=norm)
-    assert bool(result.found.all())
+    assert int(result.found.sum()) >= len(inputs) - lost
     assert not result.faults
     spared = margin_error(model, result.adversarials, labels)
     nearest = to_each_class(model, inputs, labels, norm, spared=spared).amin(1)
     assert bool((result.distances >= nearest * (1 - size_error(inputs, norm))).all())
-    assert bool((result.distances <= least * slack + 1e-3).all()), (result.distances / least).tolist()
+    assert bool((result.distances <= least * slack + 1e-3)[result.found].all()), (result.distances / least).tolist()
     assert int(result.forwards.sum()) == sum(counting.forwards)
     assert int(result.backwards.sum()) == sum(counting.backwards)
     assert model.weight.grad is None

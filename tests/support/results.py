@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pdpgd import AttackResult
+from pdpgd import AttackResult, Norm
+from pdpgd.norms import norm_of
+from support.rounding import point_error, size_error
 
 
 def assert_left_alone(result: AttackResult, inputs: Tensor, wrong: list[int]) -> None:
@@ -25,6 +27,24 @@ def assert_shapes_and_dtypes(result: AttackResult, inputs: Tensor) -> None:
     for field in (result.distances, result.found, result.labels, result.forwards, result.backwards, result.penalty):
         assert field.shape == (len(inputs),)
     assert not result.adversarials.requires_grad
+
+
+def assert_sizes(result: AttackResult, inputs: Tensor, norm: str | Norm, *, at: Tensor | None = None) -> None:
+    """The distances are the sizes of the perturbations, `at` some of the samples or at all of them.
+
+    Each is a sum that the attack took in a batch of its own, and in an order of its own: see `size_error`.
+    """
+    rows = torch.ones_like(result.found) if at is None else at
+    delta = (result.adversarials - inputs)[rows]
+    sizes = norm_of(norm).size(delta)
+    off = (result.distances[rows] - sizes).abs().double()
+    assert (off <= size_error(delta, norm_of(norm).name) * sizes).all(), off.tolist()
+
+
+def within_radius(points: Tensor, inputs: Tensor, norm: str, radius: float) -> Tensor:
+    """Which points are in the ball: the projection rounds a sum, the point is rounded, and its size is a sum again."""
+    size = norm_of(norm).size(points - inputs).double()
+    return size <= radius * (1 + 2 * size_error(points, norm)) + point_error(points, norm)
 
 
 def answers(model: nn.Module, inputs: Tensor) -> Tensor:

@@ -18,6 +18,8 @@ from pdpgd.baselines.bridge import Foreign, by_library, within
 from pdpgd.errors import AttackError, InvalidInputError, ModelError
 from pdpgd.game.incumbent import Incumbent
 from support.models import Affine, Counting, RootAtHalf, TinyConv, random_affine
+from support.results import assert_sizes
+from support.rounding import assert_answers
 
 FEATURES = 8
 
@@ -60,8 +62,8 @@ def test_what_is_returned_is_judged_and_paid(affine: Affine, inputs: Tensor, lab
     counting = Counting(affine)
     result = run(climb, counting, inputs, labels)
     assert bool(result.found.all())
-    assert torch.equal(affine.labels(result.adversarials), result.labels)
-    torch.testing.assert_close(result.distances, (result.adversarials - inputs).norm(dim=1))
+    assert_answers(affine, result.adversarials, result.labels)
+    assert_sizes(result, inputs, "l2")
     # The frame's look at the input, the step, and the look at what came.
     assert result.forwards.tolist() == [3] * 6
     assert result.backwards.tolist() == [1] * 6
@@ -192,7 +194,8 @@ def test_points_outside_the_box_are_brought_back_before_they_are_judged(
     result = run(returning(lambda points: 3 * (points - 0.5) + 0.5), affine, inputs, labels)
     assert float(result.adversarials.min()) >= 0
     assert float(result.adversarials.max()) <= 1
-    assert torch.equal(affine.labels(result.adversarials) != labels, result.found)
+    assert torch.equal(result.labels != labels, result.found)
+    assert_answers(affine, result.adversarials, result.labels)
 
 
 def test_points_of_another_shape_are_an_error(affine: Affine, inputs: Tensor, labels: Tensor) -> None:
@@ -291,7 +294,8 @@ def test_a_target_is_what_the_library_is_given_and_what_counts(affine: Affine, i
 
     result = run(attack, affine, inputs, labels, targets=targets)
     assert torch.equal(given[0], targets)
-    assert torch.equal(result.found, affine.labels(result.adversarials) == targets)
+    assert torch.equal(result.found, result.labels == targets)
+    assert_answers(affine, result.adversarials, result.labels)
 
 
 def test_the_callers_tensors_are_left_alone(generator: torch.Generator) -> None:

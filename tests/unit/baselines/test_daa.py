@@ -18,6 +18,7 @@ from pdpgd.baselines.daa import DAA, attraction
 from pdpgd.subjects.data import load_data
 from pdpgd.subjects.models import load_model
 from support.models import Counting, Stubborn, TinyConv, random_affine
+from support.rounding import assert_answers
 
 
 def attacked(ball: Ball, model: Any, inputs: Tensor, labels: Tensor, *radii: float, **call: Any) -> AttackResult:
@@ -71,7 +72,8 @@ def test_points_stay_in_the_ball_and_in_the_box_and_every_pass_is_counted(genera
     targets = (labels + 1) % 3
     aimed = attacked(DAA(steps=30), affine, inputs, labels, 1.0, 2.0, targets=targets, bounds=(-2.0, 2.0))
     assert int(aimed.found.sum()) >= 8
-    assert torch.equal(affine.labels(aimed.adversarials)[aimed.found], targets[aimed.found])
+    assert torch.equal(aimed.labels[aimed.found], targets[aimed.found])
+    assert_answers(affine, aimed.adversarials, aimed.labels)
     assert float(aimed.adversarials.abs().max()) <= 2
     assert float(aimed.distances[aimed.found].max()) <= 2.0
 

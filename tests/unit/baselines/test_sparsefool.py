@@ -14,8 +14,9 @@ from pdpgd import AttackResult, InvalidInputError
 from pdpgd.attacks.task import Framed
 from pdpgd.baselines.sparsefool import SparseFool, _cross
 from pdpgd.criteria import Box
-from pdpgd.norms import norm_of
 from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, TinyConv, random_affine
+from support.results import assert_sizes
+from support.rounding import assert_answers
 
 
 def run(model: Any, inputs: Tensor, labels: Tensor, norm: str = "l1", **call: Any) -> AttackResult:
@@ -59,7 +60,8 @@ def test_on_an_affine_model_it_is_the_smallest_in_l1(low: float, high: float, ge
     exact = torch.tensor([exact_l1(model, *row, low, high) for row in zip(inputs, labels.tolist(), strict=True)])
     assert bool(result.found.all())
     # DeepFool goes a little beyond the boundary; where rounding falls short of it, the overshoot adds 2 %.
-    assert bool((result.distances >= exact).all())
+    # The linear program is solved to 1e-7, its constraint in the units of the weights.
+    assert bool((result.distances >= exact - 1e-7 * (1 + exact)).all())
     assert bool((result.distances <= 1.02 * exact + 1e-2 * (high - low)).all())
     assert float((result.distances / exact).median()) < 1.005
     changed = result.adversarials != inputs
@@ -77,9 +79,9 @@ def test_points_are_adversarial_inside_the_box_and_of_the_size_said(
     result = run(conv, images, labels, norm, bounds=(low, high))
     assert bool(result.found.all())
     assert torch.equal(images, before)
-    assert torch.equal(conv(result.adversarials).argmax(1), result.labels)
+    assert_answers(conv, result.adversarials, result.labels)
     assert bool((result.labels != labels).all())
-    torch.testing.assert_close(result.distances, norm_of(norm).size(result.adversarials - images))
+    assert_sizes(result, images, norm)
     assert bool((result.adversarials >= low[:, None, None]).all())
     assert bool((result.adversarials <= high[:, None, None]).all())
     assert float((result.adversarials != images).float().mean()) < 0.3, "few coordinates"

@@ -75,6 +75,15 @@ def point_error(points: Tensor, norm: str) -> Tensor:
     return torch.linalg.vector_norm(halves, {"linf": torch.inf, "l2": 2.0, "l1": 1.0}[norm], dim=1)
 
 
+def assert_fooled(model: nn.Module, points: Tensor, labels: Tensor) -> None:
+    """The model gives none of these classes to the points, as far as rounding lets one tell: see `assert_answers`."""
+    with torch.no_grad():
+        logits = model(points).double()
+    error = margin_error(model, points, labels).scatter(1, labels[:, None], -torch.inf)
+    lead = logits.gather(1, labels[:, None]) - logits
+    assert (lead <= error).any(1).all(), lead.tolist()
+
+
 def assert_answers(model: Any, points: Tensor, labels: Tensor, *, error: Tensor | None = None) -> None:
     """The model gives these classes to the points, as far as rounding lets one tell.
 

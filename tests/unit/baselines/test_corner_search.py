@@ -119,8 +119,8 @@ def test_the_allowed_number_of_pixels_is_never_exceeded_on_mnist(most: int) -> N
 def test_the_draws_go_where_they_still_help_on_mnist() -> None:
     images, labels = load_data("mnist-1000", count=8).batch(range(8))
     result = attack(CornerSearch(), load_model("mnist-plain"), images, labels)
-    # 8.1 was measured; 100 draws instead of 1000 give 11.
-    assert float(result.distances.mean()) < 8.8
+    # 8.1 was measured; 100 draws instead of 1000 give 11. Half way: the ranks of the pixels may hang on last bits.
+    assert float(result.distances.mean()) < 9.5
 
 
 def test_every_pass_is_counted_and_no_call_has_more_rows_than_allowed(conv: TinyConv, images: Tensor) -> None:
@@ -150,6 +150,8 @@ def test_which_pixels_are_tried_is_up_to_the_seed_if_not_all_can_be(conv: TinyCo
 
 
 def test_a_sample_is_treated_alike_in_any_batch(conv: TinyConv, images: Tensor) -> None:
+    # In double precision: no pixel is ranked by a last bit that depends on the batch.
+    conv, images = conv.double(), images.double()
     labels = answers(conv, images)
     together = attack(SMALL, conv, images, labels, seed=5)
     for row in range(len(images)):

@@ -18,7 +18,7 @@ from pdpgd.baselines.daa import DAA, attraction
 from pdpgd.subjects.data import load_data
 from pdpgd.subjects.models import load_model
 from support.models import Counting, Stubborn, TinyConv, random_affine
-from support.rounding import assert_answers
+from support.rounding import assert_answers, eps_of
 
 
 def attacked(ball: Ball, model: Any, inputs: Tensor, labels: Tensor, *radii: float, **call: Any) -> AttackResult:
@@ -91,6 +91,7 @@ def test_on_a_trained_net_it_is_at_least_as_strong_as_pgd_with_the_same_steps() 
     radii = (0.1, 0.2, 0.3, 0.32)
     daa, pgd = (attacked(ball, model, inputs, labels, *radii) for ball in (DAA(steps=50), PGD(steps=50)))
     for radius in radii:
-        fooled = [int((result.distances <= radius * (1 + 1e-6)).sum()) for result in (daa, pgd)]
-        assert fooled[0] >= fooled[1], radius
-    assert int(daa.found.sum()) > int(pgd.found.sum())
+        fooled = [int((result.distances <= radius + eps_of(inputs)).sum()) for result in (daa, pgd)]
+        # One sample that stands at the radius may go either way.
+        assert fooled[0] >= fooled[1] - 1, radius
+    assert int(daa.found.sum()) > int(pgd.found.sum()) + 5

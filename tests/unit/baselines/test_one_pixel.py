@@ -149,6 +149,8 @@ def test_a_sample_that_is_fooled_costs_no_more(conv: TinyConv, images: Tensor, l
 def test_a_sample_is_treated_alike_in_any_batch_and_the_seed_decides(
     conv: TinyConv, images: Tensor, labels: Tensor, targets: Tensor
 ) -> None:
+    # In double precision: no candidate is better by a last bit that depends on the batch.
+    conv, images = conv.double(), images.double()
     radii = [1.0, 1.0, 3.0, 1.0, 1.0, 2.0] * 2
     together = run(conv, images, labels, radii, targets=targets, seed=3)
     assert 3 <= int(together.found.sum()) < 12

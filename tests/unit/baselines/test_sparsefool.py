@@ -88,6 +88,8 @@ def test_points_are_adversarial_inside_the_box_and_of_the_size_said(
 
 
 def test_a_sample_is_treated_alike_in_any_batch(conv: TinyConv, images: Tensor, labels: Tensor) -> None:
+    # In double precision: no coordinate is the steepest by a last bit that depends on the batch.
+    conv, images = conv.double(), images.double()
     together = run(conv, images, labels)
     for row in range(len(images)):
         alone = run(conv, images[row : row + 1], labels[row : row + 1])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pdpgd.norms import count_pixels
 from pdpgd.proximal import project_l0_ball_box, project_l1_ball, project_l1_ball_box
-from support.rounding import eps_of, sum_error
+from support.rounding import eps_of, sum_error, ulp
 
 
 class Case(NamedTuple):
@@ -149,6 +149,15 @@ def test_large_entries_that_the_box_cuts_leave_the_level_exact() -> None:
     z = project_l1_ball_box(v, 4.0, -bound, bound)
     # A level of 1 from sums of numbers up to 4: a few of their roundings, and none of 1e10.
     assert z.tolist() == [pytest.approx([1.0, 2.0, 1.0, 0.0], abs=16 * eps_of(v))]
+
+
+def test_a_ball_far_smaller_than_the_point_is_not_left() -> None:
+    """The level is rounded to an ulp of the largest entry, which is more than the radius: what is left is shrunk."""
+    v = 1e4 * (1 + torch.rand(20, 30, generator=torch.Generator().manual_seed(5)))
+    far = torch.full_like(v, torch.inf)
+    radius = 0.7 * ulp(v.amax(1))
+    sizes = project_l1_ball_box(v, radius, -far, far).sum(1)
+    assert (sizes <= radius + sum_error(radius, 30)).all()
 
 
 def test_rows_do_not_see_each_other_inputs_stay_and_ties_go_to_the_first() -> None:

@@ -25,9 +25,26 @@ def aim(request: pytest.FixtureRequest, targets: Tensor) -> dict[str, Any]:
     return {"targets": targets} if request.param == "targeted" else {}
 
 
+PLAYED: dict[tuple[str, bool], AttackResult] = {}
+
+
+def played(case: Case, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]) -> AttackResult:
+    """The same call in many tests, played once; none of them writes into it."""
+    key = case.name, bool(aim)
+    if key not in PLAYED:
+        PLAYED[key] = case.run(conv, images, labels, **aim)
+    return PLAYED[key]
+
+
 @pytest.fixture
 def result(case: Case, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]) -> AttackResult:
-    return case.run(conv, images, labels, **aim)
+    return played(case, conv, images, labels, aim)
+
+
+@pytest.fixture
+def plain(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> AttackResult:
+    """The untargeted result, for what must not change it."""
+    return played(case, conv, images, labels, {})
 
 
 def fresh_answer(model: Any, points: Tensor) -> Tensor:
@@ -187,59 +204,55 @@ def test_the_callers_tensors_are_not_modified(
 
 
 def test_inputs_that_require_a_gradient_are_taken_as_numbers(
-    case: Case, conv: TinyConv, images: Tensor, labels: Tensor
+    case: Case, plain: AttackResult, conv: TinyConv, images: Tensor, labels: Tensor
 ) -> None:
     leaf = images.clone().requires_grad_()
     result = case.run(conv, leaf, labels)
     assert leaf.grad is None
     assert not result.adversarials.requires_grad
-    assert_same_bits(result, case.run(conv, images, labels))
-
-
-def test_it_works_inside_no_grad(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> None:
-    expected = case.run(conv, images, labels)
-    with torch.no_grad():
-        result = case.run(conv, images, labels)
-    assert_same_bits(result, expected)
+    assert_same_bits(result, plain)
 
 
 def test_it_works_inside_inference_mode(
-    case: Case, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]
+    case: Case, result: AttackResult, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]
 ) -> None:
-    expected = case.run(conv, images, labels, **aim)
     with torch.inference_mode():
-        result = case.run(conv, images, labels, **aim)
-    assert_same_bits(result, expected)
+        inside = case.run(conv, images, labels, **aim)
+    assert_same_bits(inside, result)
 
 
 def test_it_takes_tensors_that_were_made_in_inference_mode(
-    case: Case, conv: TinyConv, images: Tensor, labels: Tensor
+    case: Case, plain: AttackResult, conv: TinyConv, images: Tensor, labels: Tensor
 ) -> None:
-    expected = case.run(conv, images, labels)
     with torch.inference_mode():
         made_inside, labels_inside = images.clone(), labels.clone()
         bounds = torch.zeros(3), torch.ones(3)
         inside = case.run(conv, made_inside, labels_inside, bounds=bounds)
-    assert_same_bits(inside, expected)
-    assert_same_bits(case.run(conv, made_inside, labels_inside), expected)
+    assert_same_bits(inside, plain)
+    assert_same_bits(case.run(conv, made_inside, labels_inside), plain)
 
 
-def test_gradient_mode_is_the_callers_again_after_the_call(
-    case: Case, conv: TinyConv, images: Tensor, labels: Tensor
+def test_it_works_in_any_gradient_mode_and_that_is_the_callers_again_after_the_call(
+    case: Case, plain: AttackResult, conv: TinyConv, images: Tensor, labels: Tensor
 ) -> None:
     case.run(conv, images, labels)
     assert torch.is_grad_enabled()
     with torch.no_grad():
-        case.run(conv, images, labels)
+        inside = case.run(conv, images, labels)
         assert not torch.is_grad_enabled()
+    assert_same_bits(inside, plain)
 
 
-def test_outputs_with_logits_are_understood(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> None:
-    assert_same_bits(case.run(WithLogits(conv), images, labels), case.run(conv, images, labels))
+def test_outputs_with_logits_are_understood(
+    case: Case, plain: AttackResult, conv: TinyConv, images: Tensor, labels: Tensor
+) -> None:
+    assert_same_bits(case.run(WithLogits(conv), images, labels), plain)
 
 
-def test_a_plain_function_is_a_model(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> None:
-    assert_same_bits(case.run(lambda x: conv(x), images, labels), case.run(conv, images, labels))
+def test_a_plain_function_is_a_model(
+    case: Case, plain: AttackResult, conv: TinyConv, images: Tensor, labels: Tensor
+) -> None:
+    assert_same_bits(case.run(lambda x: conv(x), images, labels), plain)
 
 
 def test_double_precision_stays_double(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> None:
@@ -271,15 +284,16 @@ def test_autocast_lowers_the_models_precision_but_not_the_results(
 
 
 def test_frozen_and_trainable_models_are_attacked_alike(
-    case: Case, conv: TinyConv, images: Tensor, labels: Tensor
+    case: Case, plain: AttackResult, conv: TinyConv, images: Tensor, labels: Tensor
 ) -> None:
-    trainable = case.run(conv, images, labels)
     conv.requires_grad_(False)
-    assert_same_bits(case.run(conv, images, labels), trainable)
+    assert_same_bits(case.run(conv, images, labels), plain)
 
 
-def test_labels_of_any_integer_type_mean_the_same(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> None:
-    assert_same_bits(case.run(conv, images, labels.to(torch.int32)), case.run(conv, images, labels))
+def test_labels_of_any_integer_type_mean_the_same(
+    case: Case, plain: AttackResult, conv: TinyConv, images: Tensor, labels: Tensor
+) -> None:
+    assert_same_bits(case.run(conv, images, labels.to(torch.int32)), plain)
 
 
 @pytest.mark.parametrize("shape", [(20,), (3, 4, 4), (5, 4)])

@@ -1,4 +1,7 @@
-"""A budget is about what an attack spends: on a model that nothing fools, where none of them stops early."""
+"""A budget is about what an attack spends: on a model that nothing fools, where none of them stops early.
+
+Nor does any of them report a success there.
+"""
 
 from __future__ import annotations
 
@@ -27,3 +30,7 @@ def test_what_is_spent_on_a_hopeless_sample_is_about_the_budget(name: str, norm:
     spent = float((result.forwards + result.backwards).double().mean())
     assert spent <= BUDGET * FREE.get(name, 1.15)
     assert spent >= 0.3 * BUDGET or name in IDLE | set(FREE)
+    assert not result.found.any()
+    assert result.distances.isinf().all()
+    assert torch.equal(result.adversarials, images)
+    assert result.labels.eq(0).all()

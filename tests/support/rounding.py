@@ -1,13 +1,14 @@
 """How far rounding may take a result, from the arithmetic alone: the dtype, the operands, the length of the sums.
 
-Every bound holds for any order of summation, with or without fused multiply-adds, so that no processor, number of
-threads or size of a batch can break it. Write u = eps / 2 for the largest relative error of one rounding. A sum of n
+The bounds hold for any order of summation, with or without fused multiply-adds, so that no processor, number of threads
+or size of a batch can break them. Write u = eps / 2 for the largest relative error of one rounding. A sum of n
 products, taken in whatever order, is off by at most
 
     |fl(sum_i a_i b_i) - sum_i a_i b_i|  <=  n u / (1 - n u) * sum_i |a_i b_i|
 
 (Higham, Accuracy and Stability of Numerical Algorithms, 3.1). The bounds here have eps = 2 u in place of u: two
-computations of the same sum differ by no more than that.
+computations of the same sum differ by no more than that. Only through a net of several layers is the worst case too far
+from what happens to say anything: there the roundings are taken for independent, and eight deviations are allowed.
 """
 
 from __future__ import annotations

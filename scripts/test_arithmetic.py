@@ -20,10 +20,12 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMERICAL = (
-    *("tests/properties", "tests/contracts", "tests/unit/baselines", "tests/end_to_end/test_arithmetic.py"),
+    *(f"tests/{name}" for name in ("properties", "contracts", "unit/baselines", "unit/training")),
     *(f"tests/unit/test_{name}.py" for name in ("criteria", "custom_norm", "game", "linearised", "loop", "norms")),
-    *(f"tests/unit/test_{name}.py" for name in ("pruning", "radii", "starts")),
-    *(f"tests/unit/evaluation/test_{name}.py" for name in ("cheap", "eight_bit", "late_gain", "metrics", "referee")),
+    *(f"tests/unit/test_{name}.py" for name in ("pruning", "radii", "starts", "ties")),
+    *(f"tests/unit/evaluation/test_{name}.py" for name in ("cheap", "eight_bit", "guard", "late_gain", "metrics")),
+    *(f"tests/unit/evaluation/test_{name}.py" for name in ("referee", "reliability", "work")),
+    "tests/end_to_end/test_arithmetic.py",
 )
 # MKL computes the matrix products, and has a switch of its own.
 CAPABILITIES = {"default": "COMPATIBLE", "avx2": "AVX2", "avx512": "AVX512"}

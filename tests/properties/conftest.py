@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "properties",
@@ -14,6 +14,7 @@ settings.register_profile(
     deadline=None,
     database=None,
     report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.too_slow],  # a limit on time, which a busy machine reaches
 )
 
 

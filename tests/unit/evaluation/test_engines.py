@@ -21,6 +21,7 @@ from pdpgd.evaluation.runner import evaluate
 from pdpgd.evaluation.subject import LiveModel, NamedModel
 from support.bad_models import Spoiling
 from support.models import Affine, random_affine
+from support.patience import PATIENCE
 
 SAMPLES, SPOILT = 72, 70
 """The look at the model is at the first 64: what is spoilt is beyond them, in the last of three chunks."""
@@ -68,7 +69,7 @@ def test_a_worker_that_dies_loses_nothing_that_was_done(
 
 def alive(processes: list[Any]) -> list[Any]:
     for process in processes:
-        process.join(20)
+        process.join(PATIENCE)
     return [process for process in processes if process.is_alive()]
 
 

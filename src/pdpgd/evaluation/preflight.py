@@ -55,7 +55,7 @@ def check_labels(labels: Tensor, classes: int) -> None:
 
 
 def _gradient(referee: Referee, model: Model, rows: Tensor) -> Tensor | None:
-    """Of the margin, as the model gives it: attacks get it with NaN and inf taken out. None: no graph leads there."""
+    """Compute the raw gradient of the margin, NaN and inf included; None if the logits have no path to the inputs."""
     classifier, parts, reached = Classifier(model), [], False
     for part in referee.parts(rows):
         referee.forwards += len(part)

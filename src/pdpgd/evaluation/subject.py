@@ -142,7 +142,7 @@ def checksums_of(model: nn.Module) -> dict[str, str]:
 
 
 def _drawn(model: nn.Module, again: nn.Module) -> int:
-    """Of two models that were built in the same way under different seeds: how many numbers are in other tensors."""
+    """Count the entries of all tensors that differ between two builds of one model under different seeds."""
     first, second, state = checksums_of(model), checksums_of(again), model.state_dict()
     return sum(state[name].numel() for name, digest in first.items() if second.get(name) != digest)
 

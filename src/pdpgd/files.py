@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and paths that are refused before any work is done."""
+"""Files that are written whole or not at all, locks, checksums, and paths that are refused before any work is done."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +73,44 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(
-            f"{path}: expected a directory to write to, got an error: {error.strerror or error}; "
-            "take another one (--out)"
-        ) from error
+        raise no_place(path, error) from error
+
+
+def exists(path: Path) -> bool:
+    """Whether there is something; StorageError if the file system cannot tell."""
+    try:
+        return path.exists()
+    except OSError as error:  # a name that is too long, or a directory that may not be searched
+        raise no_place(path.parent, error) from error
+
+
+def no_place(folder: Path, error: OSError) -> StorageError:
+    """The error for a directory that cannot be written to."""
+    return StorageError(
+        f"{folder}: expected a directory to write the results to, got an error: "
+        f"{error.strerror or error}; take another one (--out)"
+    )
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep others out of the directory, which is made if need be; a process that dies lets go."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has none: there, two runs at once are the user's to avoid
+        yield
+        return
+    make_folder(folder)
+    try:
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise no_place(folder, error) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StorageError(f"{folder}: another run is at work in this directory; wait for it") from error
+        yield
 
 
 def digest_of(content: object) -> str:

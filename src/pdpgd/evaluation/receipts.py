@@ -44,6 +44,12 @@ class Receipt:
     facts: Mapping[str, Any]
     """Timings and counts."""
 
+    def check_norms(self, norms: tuple[str, ...]) -> None:
+        """Raise ValueError unless the receipt of a chunk says how long each norm took."""
+        seconds = self.facts.get("seconds_of")
+        if not isinstance(seconds, dict) or not set(norms) <= set(seconds):
+            raise ValueError(f"expected the seconds of {', '.join(norms)}, got {seconds}")
+
     def to_json(self) -> dict[str, Any]:
         content = json.loads(json.dumps(asdict(self)))
         return {"receipt": content, "sha256": digest_of(content)}
@@ -71,7 +77,7 @@ def _checked(entries: Mapping[str, Any]) -> Receipt:
 
 
 def _old(entries: Mapping[str, Any], kind: Kind) -> Receipt:
-    """Of a run that was made before receipts had a checksum: at least its shape is what it must be."""
+    """Read a receipt without a checksum, as older runs have; only its keys and types can be checked."""
     facts = dict(entries)
     files = facts.pop("files", None)
     if not isinstance(files, dict) or not all(isinstance(checksum, str) for checksum in files.values()):

@@ -86,6 +86,15 @@ def check_columns(columns: Columns) -> None:
         )
 
 
+def check_rows(columns: Columns, samples: range, norms: tuple[str, ...]) -> None:
+    """Raise ValueError unless the rows are those of these samples, once per norm, in this order."""
+    expected_norms = np.repeat(np.array(norms, dtype=object), len(samples))
+    if not np.array_equal(columns["sample"], np.tile(samples, len(norms))) or not np.array_equal(
+        columns["norm"], expected_norms
+    ):
+        raise ValueError(f"expected samples {samples.start} to {samples.stop - 1} in {', '.join(norms)}, got others")
+
+
 def joined(parts: list[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in NAMES}
 

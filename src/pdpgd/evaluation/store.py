@@ -20,12 +20,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
-
-import numpy as np
 
 from pdpgd.errors import AttackError, InvalidInputError, PdpgdError, StorageError
 from pdpgd.evaluation import records
@@ -33,7 +31,7 @@ from pdpgd.evaluation.history import HISTORY, read_history
 from pdpgd.evaluation.jobs import Outcome, jobs_of, kind_of
 from pdpgd.evaluation.receipts import Receipt, read_receipt
 from pdpgd.evaluation.spec import Spec, differences
-from pdpgd.files import check_file, digest_of, replace_file, sealed
+from pdpgd.files import check_file, digest_of, exists, locked, no_place, replace_file, sealed
 
 SPEC, SUMMARY, ASIDE = "spec.json", "summary.json", "set-aside"
 
@@ -116,13 +114,13 @@ class DiskStore:
         self.notes: list[str] = []
         self._spec: Spec | None = None
         self._digests: tuple[str, ...] = ()
-        """Of the spec as it lies on disk, and as it is read: they differ where it is of an older format."""
+        """Digests of spec.json as written and as parsed; they differ for specs of an older format."""
         self._jobs: dict[str, range] = {}
 
     def spec(self) -> Spec | None:
         """The spec of the run; StorageError if it does not read, or is not that of the results beside it."""
         path = self.folder / SPEC
-        if self._spec is None and _exists(path):
+        if self._spec is None and exists(path):
             try:
                 entries = json.loads(path.read_text(encoding="utf-8"))
                 spec = Spec.from_json(entries)
@@ -210,7 +208,7 @@ class DiskStore:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep a second run out of the directory."""
-        if not _exists(self.folder / SPEC):
+        if not exists(self.folder / SPEC):
             self._refuse_strangers()  # before a lock is left among their things
         with locked(self.folder):
             yield
@@ -222,7 +220,7 @@ class DiskStore:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _no_place(self.folder, error) from error
+            raise no_place(self.folder, error) from error
         strangers = sorted(path.name for path in there if not path.name.startswith("."))
         if strangers:
             raise InvalidInputError(
@@ -300,35 +298,25 @@ class DiskStore:
             if spec not in self._digests:
                 raise ValueError(f"expected a result of this run, got one of another, with the spec {spec[:12]}...")
         if "records" in contents:
-            self._check_rows(name, records.from_parquet(contents["records"]))
-            self._check_seconds(name, receipt.facts)
-
-    def _check_rows(self, name: str, columns: records.Columns) -> None:
-        assert self._spec is not None
-        rows, norms = self._jobs.get(name, range(0)), self._spec.norms
-        samples = np.tile(np.arange(rows.start, rows.stop), len(norms))
-        if not np.array_equal(columns["sample"], samples) or not np.array_equal(
-            columns["norm"], np.repeat(np.array(norms, dtype=object), len(rows))
-        ):
-            raise ValueError(
-                f"{self._shown('records', name)}: expected samples {rows.start} to {rows.stop - 1} in "
-                f"{', '.join(norms)}, got others"
-            )
-        records.check_columns(columns)
-
-    def _check_seconds(self, name: str, facts: Mapping[str, Any]) -> None:
-        assert self._spec is not None
-        seconds = facts.get("seconds_of")
-        if not isinstance(seconds, dict) or not set(self._spec.norms) <= set(seconds):
-            raise ValueError(
-                f"{self._shown('receipts', name)}: expected the seconds of {', '.join(self._spec.norms)}, got {seconds}"
-            )
+            assert self._spec is not None
+            with self._naming("records", name):
+                columns = records.from_parquet(contents["records"])
+                records.check_rows(columns, self._jobs.get(name, range(0)), self._spec.norms)
+                records.check_columns(columns)
+            with self._naming("receipts", name):
+                receipt.check_norms(self._spec.norms)
 
     def _receipt(self, name: str) -> Receipt:
-        try:
+        with self._naming("receipts", name):
             return read_receipt(self._path("receipts", name).read_bytes(), kind_of(name))
+
+    @contextmanager
+    def _naming(self, drawer: str, name: str) -> Iterator[None]:
+        """Put the name of the file before what is wrong with it."""
+        try:
+            yield
         except ValueError as error:
-            raise ValueError(f"{self._shown('receipts', name)}: {error}") from error
+            raise ValueError(f"{self._shown(drawer, name)}: {error}") from error
 
     def _said(self, name: str, receipt: Receipt) -> dict[str, list[str]]:
         """Which job and which spec the receipt and the records say they are of, as far as they say."""
@@ -393,27 +381,6 @@ class DiskStore:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep others out of the directory, which is made if need be; a process that dies lets go."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has none: there, two runs at once are the user's to avoid
-        yield
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise _no_place(folder, error) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StorageError(f"{folder}: another run is at work in this directory; wait for it") from error
-        yield
-
-
-@contextmanager
 def _setting_aside(aside: Path, what: str) -> Iterator[None]:
     try:
         aside.mkdir(exist_ok=True)
@@ -422,25 +389,11 @@ def _setting_aside(aside: Path, what: str) -> Iterator[None]:
         raise StorageError(f"{aside}: expected room and leave to set {what} aside, got an error: {error}") from error
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError as error:  # a name that is too long, or a directory that may not be searched
-        raise _no_place(path.parent, error) from error
-
-
 def _refuse_contradictions(columns: records.Columns) -> None:
     try:
         records.check_columns(columns)
     except ValueError as error:
         raise AttackError(f"{error}; this is a fault of the attack or of pdpgd, and is not stored") from error
-
-
-def _no_place(folder: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"{folder}: expected a directory to write the results to, got an error: "
-        f"{error.strerror or error}; take another one (--out)"
-    )
 
 
 MISSING = "missing"

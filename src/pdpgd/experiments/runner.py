@@ -24,7 +24,7 @@ from pdpgd.evaluation.contestants import Contestant
 from pdpgd.evaluation.engines import check_engine, engine_of
 from pdpgd.evaluation.run import Run, Watcher, carry_out
 from pdpgd.evaluation.runner import check_device, spec_of
-from pdpgd.evaluation.store import DiskStore, locked
+from pdpgd.evaluation.store import DiskStore
 from pdpgd.evaluation.subject import Subject, identity_of, samples_of, subject_of
 from pdpgd.evaluation.tuning import selected
 from pdpgd.experiments.gathering import Kept, Outcome, cell_of, results_of
@@ -32,7 +32,7 @@ from pdpgd.experiments.iteration_cost import countable, measured
 from pdpgd.experiments.plan import Ask, asks
 from pdpgd.experiments.results import FILE, JOBS, SPEC, IterationCost, Results
 from pdpgd.experiments.spec import DatasetAsk, ExperimentSpec, ModelAsk
-from pdpgd.files import check_file, output_path, replace_file
+from pdpgd.files import check_file, locked, output_path, replace_file
 from pdpgd.subjects import Samples
 from pdpgd.subjects.normalise import parse_normalisation
 from pdpgd.subjects.samples import Part

@@ -60,7 +60,7 @@ def test_what_cannot_be_exported_is_refused(evaluation: Evaluation, tmp_path: Pa
     with pytest.raises(InvalidInputError, match="limit: expected an integer >= 1, got 0"):
         export(evaluation, tmp_path, limit=0)
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="expected a directory to write to"):
+    with pytest.raises(StorageError, match="expected a directory to write the results to"):
         export(evaluation, tmp_path / "file" / "below")
 
 

@@ -169,3 +169,11 @@ class WithLogits(nn.Module):
 
     def forward(self, x: Tensor) -> SimpleNamespace:
         return SimpleNamespace(logits=self.model(x), hidden=None)
+
+
+def tiny_conv_problem(samples: int) -> tuple[TinyConv, tuple[Tensor, Tensor]]:
+    """A small net, and images that it is right on."""
+    generator = torch.Generator().manual_seed(1)
+    model = TinyConv(generator)
+    images = torch.rand(samples, 3, 6, 6, generator=generator)
+    return model, (images, model(images).argmax(1))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from pdpgd import compare, evaluate, write_report
 from pdpgd.cli import main
@@ -15,7 +13,7 @@ from pdpgd.errors import InvalidInputError, PdpgdError
 from pdpgd.evaluation.export import export
 from pdpgd.experiments.runner import Experiment
 from pdpgd.experiments.spec import parse_spec
-from support.models import TinyConv
+from support.models import tiny_conv_problem
 
 LONG = "x" * 300
 RUN = ["mnist-plain", "mnist-1000", "--limit", "1", "--budget", "2", "--norm", "linf"]
@@ -68,22 +66,15 @@ def test_a_name_that_is_too_long_of_what_is_read_is_told_in_a_line(
     assert not list(tmp_path.iterdir())
 
 
-def data() -> tuple[Any, tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(1)
-    model = TinyConv(generator)
-    images = torch.rand(2, 3, 6, 6, generator=generator)
-    return model, (images, model(images).argmax(1))
-
-
 def test_a_directory_in_the_place_of_a_file_is_named_before_any_work(tmp_path: Path) -> None:
     def asked(model: object) -> object:
         raise AssertionError("it was to be refused before")
 
-    run = evaluate(*data(), norms="linf", budget=4, out=tmp_path / "run")
+    run = evaluate(*tiny_conv_problem(2), norms="linf", budget=4, out=tmp_path / "run")
     for name in ("comparison.json", "report.html", "results.json", "spec.toml", "index.csv"):
         (tmp_path / name).mkdir()
     with pytest.raises(PdpgdError, match=r"comparison\.json: expected a file to write, got a directory or a device"):
-        compare(asked, data()[1], norms=["linf"], attacks=["auto"], out=tmp_path)
+        compare(asked, tiny_conv_problem(2)[1], norms=["linf"], attacks=["auto"], out=tmp_path)
     with pytest.raises(InvalidInputError, match=r"report\.html: expected a file that can be written, got an error"):
         write_report(run, tmp_path / "report.html")
     with pytest.raises(PdpgdError, match=r"index\.csv: expected a file to write, got a directory or a device"):
@@ -126,10 +117,10 @@ def test_an_experiment_is_where_the_user_says(tmp_path: Path, monkeypatch: pytes
 
 def test_this_directory_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    evaluate(*data(), norms="linf", budget=4, out=".")
+    evaluate(*tiny_conv_problem(2), norms="linf", budget=4, out=".")
     assert json.loads((tmp_path / "summary.json").read_text())["samples"] == 2
 
 
 def test_a_long_name_that_can_be_is_one(tmp_path: Path) -> None:
-    evaluate(*data(), norms="linf", budget=4, out=tmp_path / ("x" * 255))
+    evaluate(*tiny_conv_problem(2), norms="linf", budget=4, out=tmp_path / ("x" * 255))
     assert (tmp_path / ("x" * 255) / "summary.json").exists()

@@ -19,12 +19,12 @@ from pdpgd.evaluation.engines import Failure, Models
 from pdpgd.evaluation.guard import Guard
 from pdpgd.evaluation.jobs import Job, Outcome
 from pdpgd.evaluation.runner import evaluate
-from pdpgd.evaluation.spec import Spec
 from pdpgd.evaluation.subject import LiveModel, NamedModel
 from pdpgd.evaluation.work import carry_out
 from pdpgd.subjects import load_model
 from support.bad_models import Dropping, Noisy
 from support.models import Counting, TinyConv
+from support.specs import small_spec
 
 Tamper = Callable[[nn.Module], object]
 
@@ -213,19 +213,7 @@ def labelled(pictures: Tensor) -> tuple[Tensor, Tensor]:
     return pictures, load_model("mnist-plain")(pictures).argmax(1)
 
 
-SPEC = Spec(
-    model={},
-    data={},
-    norms=("l2",),
-    attack="mine",
-    budget=None,
-    seed=3,
-    chunk_size=10,
-    batch_size=8,
-    threads=1,
-    device="cpu",
-    made_with={},
-)
+SPEC = small_spec(norms=("l2",), attack="mine", budget=None)
 
 
 def job(images: Tensor, labels: Tensor, attack: Callable[..., Any], *, name: str = "chunk-00000") -> Job:

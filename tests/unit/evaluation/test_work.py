@@ -18,24 +18,12 @@ from pdpgd.errors import AttackError, ModelError
 from pdpgd.evaluation.contestants import Contestant
 from pdpgd.evaluation.jobs import Job, Kind, Outcome
 from pdpgd.evaluation.records import NAMES
-from pdpgd.evaluation.spec import Spec
 from pdpgd.evaluation.work import carry_out
 from support.models import Counting, TinyConv
+from support.specs import small_spec
 
 NORMS = ("linf", "l2", "l1", "l0")
-SPEC = Spec(
-    model={},
-    data={},
-    norms=NORMS,
-    attack="pdpgd",
-    budget=6,
-    seed=3,
-    chunk_size=10,
-    batch_size=8,
-    threads=1,
-    device="cpu",
-    made_with={},
-)
+SPEC = small_spec(norms=NORMS, attack="pdpgd", budget=6)
 Make = Callable[..., Job]
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from pdpgd import Comparison, Evaluation, compare
 from pdpgd.errors import InvalidInputError, PdpgdError, StorageError
@@ -15,14 +14,7 @@ from pdpgd.report.making import starts_of
 from pdpgd.report.radii import marks_of
 from pdpgd.report.sources import subject_of
 from support.experiments import results_of, table_cells
-from support.models import TinyConv
-
-
-def subject() -> tuple[TinyConv, tuple[torch.Tensor, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(1)
-    model = TinyConv(generator)
-    images = torch.rand(4, 3, 6, 6, generator=generator)
-    return model, (images, model(images).argmax(1))
+from support.models import tiny_conv_problem
 
 
 def test_two_runs_of_one_name_are_told_apart(evaluation: Evaluation) -> None:
@@ -69,7 +61,7 @@ def flipped(path: Path, old: str, new: str) -> None:
 
 @pytest.fixture
 def compared(tmp_path: Path) -> Path:
-    model, data = subject()
+    model, data = tiny_conv_problem(4)
     compare(model, data, norms=["l2"], attacks=["auto"], budget=4, threads=1, radii={"l2": [0.5]}, out=tmp_path / "all")
     return tmp_path / "all"
 
@@ -84,7 +76,7 @@ def test_a_damaged_comparison_is_refused_by_its_name_and_written_again(old: str,
         StorageError, match=r"comparison\.json: expected the numbers of a comparison.*start the command"
     ):
         subject_of(compared)
-    model, data = subject()
+    model, data = tiny_conv_problem(4)
     compare(model, data, norms=["l2"], attacks=["auto"], budget=4, threads=1, radii={"l2": [0.5]}, out=compared)
     assert path.read_bytes() == content
 

@@ -119,7 +119,7 @@ def paper_settings(name: str, dataset: str, norm: str, model_kind: str, *, resta
     if not entry.in_paper:
         raise InvalidInputError(f"attack {name}: expected one that the paper has settings for; give a budget instead")
     if entry.rival is not None and entry.rival.paper is not None:
-        return entry.rival.paper(dataset, norm)
+        return entry.rival.paper(dataset, norm, model_kind)
     config = paper_config(dataset, "l2" if name == "pdgd" else norm, model_kind, restarts=restarts)
     return {name: value for name, value in vars(config).items() if name != "max_batch"}
 

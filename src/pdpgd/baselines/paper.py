@@ -14,7 +14,7 @@ STEP_SHARES = (1.0, 1 / 2, 1 / 5, 1 / 10, 1 / 25, 1 / 50, 1 / 100)
 """Of epsilon: the steps of PGD and DAA."""
 
 
-def brendel_bethge(dataset: str, norm: str) -> dict[str, Any]:
+def brendel_bethge(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
     return {"steps": 100 if dataset == LARGE else 1000}
 
 
@@ -22,17 +22,17 @@ def brendel_bethge_grid(norm: str) -> Mapping[str, tuple[Any, ...]]:
     return {"lr": (1.0, 0.1, 0.01), "lr_decay_every": (20, 100)}
 
 
-def carlini_wagner(dataset: str, norm: str) -> dict[str, Any]:
+def carlini_wagner(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
     steps = 1000 if dataset == LARGE else 10000
     return {"binary_search_steps": 9, "steps": steps, "stepsize": 0.01, "initial_const": 0.01}
 
 
-def corner_search(dataset: str, norm: str) -> dict[str, Any]:
+def corner_search(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
     # The paper did not run it on Restricted ImageNet, for want of memory; ours streams, and is as on CIFAR-10.
     return {"iterations": 1000, "candidates": 100, "max_sparsity": 784 if dataset == "mnist" else 1024}
 
 
-def ddn(dataset: str, norm: str) -> dict[str, Any]:
+def ddn(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
     return {"steps": 10000 if dataset == "mnist" else 1000}
 
 
@@ -40,11 +40,11 @@ def ddn_grid(norm: str) -> Mapping[str, tuple[Any, ...]]:
     return {"init_norm": (1.0, 0.1), "gamma": (0.1, 0.05, 0.01)}
 
 
-def deepfool(dataset: str, norm: str) -> dict[str, Any]:
+def deepfool(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
     return {"steps": 100, "overshoot": 0.02}
 
 
-def ball(dataset: str, norm: str) -> dict[str, Any]:
+def ball(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
     return {"steps": 500}
 
 
@@ -56,7 +56,7 @@ def ball_grid(norm: str) -> Mapping[str, tuple[Any, ...]]:
     return {**grid, "sparsity": (0.1, 0.05, 0.01)} if norm == "l1" else grid
 
 
-def ead(dataset: str, norm: str) -> dict[str, Any]:
+def ead(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
     steps = 1000 if dataset == LARGE else 10000
     return {
         "binary_search_steps": 9,
@@ -67,11 +67,11 @@ def ead(dataset: str, norm: str) -> dict[str, Any]:
     }
 
 
-def fab(dataset: str, norm: str) -> dict[str, Any]:
+def fab(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
     return {"steps": 100}
 
 
-def jsma(dataset: str, norm: str) -> dict[str, Any]:
+def jsma(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
     # All targets; on Restricted ImageNet the second class alone.
     return {"gamma": 1.0, "targets": 1 if dataset == LARGE else None}
 
@@ -81,9 +81,9 @@ def jsma_grid(norm: str) -> Mapping[str, tuple[Any, ...]]:
     return {"theta": (0.1, -0.1, 1.0, -1.0), "saliency": ("pair", "target")}
 
 
-def one_pixel(dataset: str, norm: str) -> dict[str, Any]:
+def one_pixel(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
     return {"population": 400, "generations": 100}
 
 
-def sparsefool(dataset: str, norm: str) -> dict[str, Any]:
+def sparsefool(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
     return {"steps": 20, "overshoot": 0.02, "lambdas": [1.0, 2.0, 3.0, 4.0, 5.0]}

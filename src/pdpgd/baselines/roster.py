@@ -66,8 +66,8 @@ class Rival:
     """module:class, in this package."""
     within: Callable[[Budget], dict[str, Any]]
     """The settings that make it cost about a budget."""
-    paper: Callable[[str, str], dict[str, Any]] | None = None
-    """(data set, norm) -> the paper's settings; None: the paper does not have it."""
+    paper: Callable[[str, str, str], dict[str, Any]] | None = None
+    """(data set, norm, kind of model) -> the paper's settings; None: the paper does not have it."""
     grid: Callable[[str], Mapping[str, tuple[Any, ...]]] = lambda norm: {}
     """norm -> the values from which the paper selected."""
     kind: Literal["minimum", "ball"] = "minimum"

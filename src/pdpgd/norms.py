@@ -110,12 +110,12 @@ LINF = Norm("linf", size_linf, proximal.prox_linf, proximal.prox_linf_metric, _g
 L2 = Norm("l2", size_l2, proximal.prox_l2, proximal.prox_l2_metric, _gradient_l2)
 L1 = Norm("l1", size_l1, proximal.prox_l1, proximal.prox_l1_metric, torch.sign)
 
-Operator = Literal["l2/3", "l1/2", "l0"]
+Operator = Literal["l2/3", "l1/2", "l1", "l0", "largest-channel"]
 Unit = Literal["pixel", "element"]
 
 # operator -> (degree of the function it is the prox of, by element: prox and metric form, by pixel: the same).
 # By pixel, l0 is exact and the relaxations follow the paper's largest-channel rule, the one with a closed form in
-# Adam's metric.
+# Adam's metric; "largest-channel" is that rule for l0 itself, which the paper calls the prox of the group l0 norm.
 _L0_OPERATORS: dict[str, tuple[float, tuple[Prox, MetricProx], tuple[Prox, MetricProx]]] = {
     "l2/3": (
         2 / 3,
@@ -127,18 +127,38 @@ _L0_OPERATORS: dict[str, tuple[float, tuple[Prox, MetricProx], tuple[Prox, Metri
         (proximal.prox_l12, proximal.prox_l12_metric),
         (proximal.prox_pixel_l12_largest_channel, proximal.prox_pixel_l12_largest_channel_metric),
     ),
+    "l1": (
+        1.0,
+        (proximal.prox_l1, proximal.prox_l1_metric),
+        (proximal.prox_pixel_l1_largest_channel, proximal.prox_pixel_l1_largest_channel_metric),
+    ),
     "l0": (
         0.0,
         (proximal.prox_l0, proximal.prox_l0_metric),
         (proximal.prox_pixel_l0, proximal.prox_pixel_l0_metric),
     ),
+    "largest-channel": (
+        0.0,
+        (proximal.prox_l0, proximal.prox_l0_metric),
+        (proximal.prox_pixel_l0_largest_channel, proximal.prox_pixel_l0_largest_channel_metric),
+    ),
 }
 
 
 def l0(*, unit: Unit = "pixel", operator: Operator = "l2/3") -> Norm:
-    """The number of changed pixels (features, on flat inputs) or elements, shrunk by a choice of operator.
+    """The number of changed pixels or elements, shrunk by a choice of operator.
 
-    The paper reports l0 with the l2/3 operator, pixel by pixel.
+    Args:
+        unit: What is counted: "pixel", changed in any channel (a feature, on flat inputs), or "element".
+        operator: How PDPGD shrinks it: "l2/3", with which the paper reports l0, "l1/2" and "l1" are relaxations; "l0"
+            is the exact prox of the count; "largest-channel" is the paper's rule for the count of pixels, which keeps
+            a pixel by its largest channel alone. On one channel, and by element, the last two are the same.
+
+    Returns:
+        The norm, named "l0".
+
+    Raises:
+        UnknownNameError: There is no such unit or operator.
     """
     if unit not in ("pixel", "element"):
         raise UnknownNameError("unit of l0", unit, ("pixel", "element"))

@@ -39,7 +39,7 @@ class Operator:
 
     @property
     def is_convex(self) -> bool:
-        return self.degree == 1
+        return self.degree == 1 and self.is_minimiser
 
     @property
     def geometry(self) -> str:

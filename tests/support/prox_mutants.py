@@ -282,6 +282,8 @@ MUTANTS = [
            (checks.is_cheapest_on_a_grid,)),
     Mutant("is the exact pixel form", "prox_pixel_l12_largest_channel", largest_channel_scales_its_pixel,
            (checks.follows_the_largest_channel,)),
+    Mutant("shrinks every channel", "prox_pixel_l1_largest_channel", proximal.prox_l1,
+           (checks.follows_the_largest_channel,)),
     Mutant("takes the last axis for the channels", "prox_pixel_l0", pixel_never_one_channel,
            (checks.equals_the_element_form_on_one_channel, checks.is_cheapest_on_a_grid)),
     Mutant("rescales instead of projecting", "project_simplex", simplex_by_rescaling,

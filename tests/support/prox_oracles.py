@@ -64,8 +64,13 @@ def cheapest_on_zooming_grid(size: Size, v: Array, weight: float, metric: Array,
 def scalar_minimiser(exponent: float, magnitude: float, weight: float) -> tuple[float, float, float]:
     """(argmin over z > 0 away from 0, its cost, the cost of 0) of w z^p + 1/2 (z - a)^2, by zooming grids.
 
-    The stationary point that can win lies in [a/2, a]: below a/2 the cost is above that of 0.
+    The stationary point that can win lies in [a/2, a]: below a/2 the cost is above that of 0. Not so for p = 1, where
+    the minimiser is a - w; its cost meets that of 0 without a jump, and is infinite where 0 is clearly the minimiser.
     """
+    if exponent == 1:
+        z = max(magnitude - weight, 0.0)
+        inner = np.inf if weight > magnitude * (1 + 1e-4) else weight * z + 0.5 * (z - magnitude) ** 2
+        return z, inner, 0.5 * magnitude**2
 
     def costs(z: Array) -> Array:
         return weight * z**exponent + 0.5 * (z - magnitude) ** 2

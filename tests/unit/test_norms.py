@@ -114,12 +114,12 @@ def test_norm_without_a_metric_prox_gets_close_to_it_by_the_inner_loop(name: str
     torch.testing.assert_close(bare.prox_in_metric(v, weight, metric), expected, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("operator", ["l2/3", "l1/2", "l0"])
+@pytest.mark.parametrize("operator", ["l2/3", "l1/2", "l1", "l0", "largest-channel"])
 @pytest.mark.parametrize("unit", ["pixel", "element"])
 def test_every_l0_operator_shrinks_what_it_counts(operator: str, unit: str, generator: torch.Generator) -> None:
     norm = l0(unit=unit, operator=operator)
     v = torch.randn(5, 3, 4, 4, generator=generator)
-    shrunk = norm.prox(v, torch.full((5,), 0.5))
+    shrunk = norm.prox(v, torch.full((5,), 1.0))
     assert (norm.size(shrunk) < norm.size(v)).all()
     assert (norm.size(shrunk) > 0).all()
     if unit == "pixel":

@@ -21,6 +21,7 @@ from pdpgd.proximal.sparse import (
     prox_l12,
     prox_l23,
     prox_pixel_l0_largest_channel,
+    prox_pixel_l1_largest_channel,
     prox_pixel_l12_largest_channel,
     prox_pixel_l23_largest_channel,
     shrinkage,
@@ -61,6 +62,11 @@ def prox_pixel_l0_metric(v: Tensor, weight: Weight, metric: Tensor) -> Tensor:
 def prox_pixel_l0_largest_channel_metric(v: Tensor, weight: Weight, metric: Tensor) -> Tensor:
     """The paper's pixel rule for l0, with the metric at the largest channel."""
     return prox_pixel_l0_largest_channel(v, per_sample(weight, v) / metric)
+
+
+def prox_pixel_l1_largest_channel_metric(v: Tensor, weight: Weight, metric: Tensor) -> Tensor:
+    """The paper's pixel rule for l1, with the metric at the largest channel."""
+    return prox_pixel_l1_largest_channel(v, per_sample(weight, v) / metric)
 
 
 def prox_pixel_l12_largest_channel_metric(v: Tensor, weight: Weight, metric: Tensor) -> Tensor:
@@ -117,12 +123,25 @@ def prox_by_inner_loop(
     *,
     steps: int = 5,
     tolerance: float = 1e-2,
+    inside: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Approach  argmin_z  w f(z) + 1/2 sum h_i (z_i - v_i)^2  by proximal gradient steps with the Euclidean prox of f.
 
     z <- prox(z - (h/h_max)(z - v), w/h_max) from z = v (Melchior et al. 2019); a sample stops when its relative change
     falls under `tolerance`. The paper's 5 steps are far from the minimum where h is far from its maximum: after them
     an entry with h_i = h_max/100 has been shrunk by 4.9 w/h_max under l1, instead of by 100 w/h_max.
+
+    Args:
+        prox: The Euclidean prox of f, as (v, weight) -> z.
+        v: The point whose prox is taken, of shape (batch, ...).
+        weight: w, one for each sample or a single one.
+        metric: h, above 0, shaped as v.
+        steps: The most steps of a sample.
+        tolerance: The change of z, over the length of the new z, under which a sample stops.
+        inside: A projection that every step ends with, such as the one on the box; None: none.
+
+    Returns:
+        z, shaped as v.
     """
     largest = per_sample(flat(metric).amax(1), v)
     rate, step_weight = metric / largest, per_sample(weight, v) / largest
@@ -131,9 +150,11 @@ def prox_by_inner_loop(
     z, moving = v, None
     for _ in range(steps):
         moved = prox(torch.addcmul(z, rate, z - v, value=-1), step_weight)
+        if inside is not None:
+            moved = inside(moved)
         if moving is not None:
             moved = torch.where(moving, moved, z)
-        change, size = (torch.linalg.vector_norm(flat(x), dim=1) for x in (moved - z, z))
+        change, size = (torch.linalg.vector_norm(flat(x), dim=1) for x in (moved - z, moved))
         still = change > tolerance * size
         z = moved
         if bool(still.all()):

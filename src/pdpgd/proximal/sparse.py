@@ -5,14 +5,18 @@ z >= 0 is 0 up to a = (k + 1)/2 (2w/k)^(k/(k+1)), and from there on the larger s
 
 A pixel is the vector of channels along axis 1; a feature of a (batch, features) tensor is a pixel of its own. The exact
 pixel forms shrink a pixel along itself. The `_largest_channel` forms are the rule of the paper, which is not a prox of
-the pixel size: they shrink the largest channel and keep or drop the others with it.
+the pixel size: they shrink the largest channel and keep or drop the others with it; there is one for the l1 relaxation
+of l0 too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from pdpgd.proximal.convex import prox_l1
 from pdpgd.tensors import Weight, length, per_sample
 
 
@@ -48,17 +52,22 @@ def prox_pixel_l23(v: Tensor, weight: Weight) -> Tensor:
 
 def prox_pixel_l0_largest_channel(v: Tensor, weight: Weight) -> Tensor:
     """The paper's pixel rule for l0: a pixel stays as it is if prox_l0 keeps its largest channel, else it is 0."""
-    return _led_by_largest_channel(v, per_sample(weight, v), k=1)
+    return _led_by_largest_channel(prox_l0, v, per_sample(weight, v))
+
+
+def prox_pixel_l1_largest_channel(v: Tensor, weight: Weight) -> Tensor:
+    """The paper's pixel rule for l1: prox_l1 on the largest channel; the others stay, or go if it became 0."""
+    return _led_by_largest_channel(prox_l1, v, per_sample(weight, v))
 
 
 def prox_pixel_l12_largest_channel(v: Tensor, weight: Weight) -> Tensor:
     """The paper's pixel rule for l1/2: prox_l12 on the largest channel; the others stay, or go if it became 0."""
-    return _led_by_largest_channel(v, per_sample(weight, v), k=2)
+    return _led_by_largest_channel(prox_l12, v, per_sample(weight, v))
 
 
 def prox_pixel_l23_largest_channel(v: Tensor, weight: Weight) -> Tensor:
     """The paper's pixel rule for l2/3: prox_l23 on the largest channel; the others stay, or go if it became 0."""
-    return _led_by_largest_channel(v, per_sample(weight, v), k=3)
+    return _led_by_largest_channel(prox_l23, v, per_sample(weight, v))
 
 
 def shrinkage(magnitude: Tensor, weight: Tensor, *, k: int) -> Tensor:
@@ -106,10 +115,9 @@ def _pixel_lengths(v: Tensor) -> Tensor:
     return length(v, 1) if has_channels(v) else v.abs()
 
 
-def _led_by_largest_channel(v: Tensor, weight: Tensor, *, k: int) -> Tensor:
+def _led_by_largest_channel(prox: Callable[[Tensor, Weight], Tensor], v: Tensor, weight: Tensor) -> Tensor:
     if not has_channels(v):
-        return v * shrinkage(v.abs(), weight, k=k)
+        return prox(v, weight)
     leader = v.abs().argmax(1, keepdim=True)
-    largest = v.gather(1, leader)
-    factor = shrinkage(largest.abs(), weight.expand_as(v).gather(1, leader), k=k)
-    return v.scatter(1, leader, largest * factor) * (factor > 0)
+    shrunk = prox(v.gather(1, leader), weight.expand_as(v).gather(1, leader))
+    return v.scatter(1, leader, shrunk) * (shrunk != 0)

@@ -35,7 +35,7 @@ def attacks(norm: str, steps: int) -> dict[str, Attack]:
     exact = PDPGDConfig(steps=steps, finetune_steps=0)
     return {
         "pdpgd, exact prox": partial(pdpgd.pdpgd, config=exact),
-        "pdpgd, paper's loop": partial(pdpgd.pdpgd, config=replace(exact, prox="loop")),
+        "pdpgd, paper's loop": partial(pdpgd.pdpgd, config=replace(exact, prox="released")),
     }
 
 

@@ -87,21 +87,27 @@ def paper_config(dataset: str, norm: str, model_kind: str, *, restarts: int = 1)
         dual_decay=0.1,  # [P] linear
         dual_average=0.9,  # [S] the paper names the moving average, not its memory
         weight_floor=1e-6,  # [S]
-        penalty=0.1,  # [P] "initial value of the dual variable"; [S] says it is lambda_1 / lambda_2
+        penalty=_penalty(dataset, norm, model_kind, restarts),
         start_radius=START_RADIUS[dataset],
         restarts=restarts,
         finetune_steps=500,  # [P]
         finetune_primal=0.01,  # [S]
         finetune_dual=0.1,  # [S]
         surrogate="logistic",  # [P]; [S] scales it by 1 / ln 2
+        keras_adam=True,  # [S]
     )
     if norm == "l2":
         return PDGDConfig(**vars(game))
     return PDPGDConfig(
         **vars(game),
-        prox="loop",  # [S] at most 5 inner iterations, tolerance 1e-2
-        project_first=True,  # [O] Algorithm 2 projects after the prox only; docs/measurements.md has what it is worth
+        prox="released",  # [S] at most 5 inner iterations, tolerance 1e-2, each of them ends in the box
+        project_first=False,  # [S] and Algorithm 2
     )
+
+
+def _penalty(dataset: str, norm: str, model_kind: str, restarts: int) -> float:
+    """C = lambda_1 / lambda_2 at the beginning, which the paper calls the initial value of the dual variable [S]."""
+    return 10.0 if (dataset, norm, model_kind) == ("mnist", "l1", "plain") and restarts > 1 else 0.1
 
 
 def _primal_rate(dataset: str, norm: str, model_kind: str, restarts: int) -> float:

@@ -226,9 +226,9 @@ def test_the_clear_problem_is_clear(clear: Oracle, norm: str) -> None:
         ("pdpgd", "linf", 1.02, {}),
         ("pdpgd", "l1", 1.05, {}),
         ("pdpgd", "l2", 1.02, {}),
-        ("pdpgd", "linf", 1.02, {"prox": "loop"}),
-        ("pdpgd", "l1", 1.05, {"prox": "loop"}),
-        ("pdpgd", "l2", 1.02, {"prox": "loop"}),
+        ("pdpgd", "linf", 1.02, {"prox": "released"}),
+        ("pdpgd", "l1", 1.05, {"prox": "released"}),
+        ("pdpgd", "l2", 1.02, {"prox": "released"}),
     ],
 )
 def test_the_search_alone_comes_near_the_exact_minimum(
@@ -245,10 +245,10 @@ def test_the_search_alone_comes_near_the_exact_minimum(
         ("pdpgd", "linf", 1.01, {}),
         ("pdpgd", "l1", 1.01, {}),
         ("pdpgd", "l2", 1.01, {}),
-        ("pdpgd", "linf", 1.01, {"prox": "loop"}),
-        ("pdpgd", "l1", 1.01, {"prox": "loop"}),
+        ("pdpgd", "linf", 1.01, {"prox": "released"}),
+        ("pdpgd", "l1", 1.01, {"prox": "released"}),
         # Five inner iterations leave the prox of l2 wrong by more than the fine-tuning can mend.
-        ("pdpgd", "l2", 1.02, {"prox": "loop"}),
+        ("pdpgd", "l2", 1.02, {"prox": "released"}),
     ],
 )
 def test_fine_tuning_comes_within_a_hundredth_of_the_exact_minimum(
@@ -264,13 +264,14 @@ def test_restarts_find_the_nearest_class_where_several_are_near(contested: Oracl
     assert judged_ratio(contested, result, norm, f"{name} contested, 5 restarts") <= 1.02
 
 
-@pytest.mark.parametrize("prox", ["exact", "loop"])
+@pytest.mark.parametrize("prox", ["exact", "released"])
 def test_l0_is_exact_for_nine_of_ten_samples(prox: str) -> None:
     shares = []
+    # Projected first, a step never ends in a corner of the box: right for trained nets, not for this one.
     for seed in range(4):
         of = clear_problem(seed, distance=0.3)
         assert of.exact("l0").min() >= 2, "one coordinate is too easy a question"
-        result = attack(of, "pdpgd", "l0", finetune_steps=0, prox=prox)
+        result = attack(of, "pdpgd", "l0", finetune_steps=0, prox=prox, project_first=False)
         shares.append(judged_share(of, result, f"pdpgd {prox} search, problem {seed}"))
     assert sum(shares) / len(shares) >= 0.9
 
@@ -280,7 +281,8 @@ def test_l0_is_near_the_exact_count_where_many_coordinates_are_needed() -> None:
     taken, needed = 0.0, 0.0
     for seed in range(4):
         of = clear_problem(seed, distance=0.5)
-        result = attack(of, "pdpgd", "l0", finetune_steps=0)
+        settings = vars(PDPGDConfig.algorithm2(finetune_steps=0))
+        result = attack(of, "pdpgd", "l0", **settings)
         judged_share(of, result, f"pdpgd search, problem {seed}")
         taken, needed = taken + result.distances.sum().item(), needed + of.exact("l0").sum().item()
     print(f"\nall four: {taken / needed:.3f} of the needed count")

@@ -254,7 +254,7 @@ def test_an_unknown_surrogate_is_answered_with_the_list_and_a_suggestion(config:
 
 
 def test_an_unknown_way_to_the_prox_is_answered_with_the_list() -> None:
-    refused(lambda: PDPGDConfig(prox="lop"), UnknownNameError, "exact", "loop", "got 'lop'")
+    refused(lambda: PDPGDConfig(prox="loop"), UnknownNameError, "exact", "released", "got 'loop'")
 
 
 @pytest.mark.parametrize("config", [PDGDConfig, PDPGDConfig])

@@ -119,18 +119,6 @@ def test_a_short_game_has_a_livelier_fine_tuning_and_else_the_authors_settings(
     assert (config.primal_rate, config.dual_rate, config.start_radius, config.penalty) == (1.0, 0.1, 0.5, 0.1)
 
 
-@pytest.mark.parametrize(
-    ("norm", "budget", "prox"),
-    [
-        *(("linf", 200, "exact"), ("linf", 2000, "exact")),
-        *(("l1", 297, "exact"), ("l1", 298, "loop"), ("l1", 2000, "loop")),
-        *(("l0", 297, "exact"), ("l0", 298, "loop"), ("l0", 2000, "loop")),
-    ],
-)
-def test_the_paper_s_inner_loop_is_taken_where_it_is_worth_its_time(norm: str, budget: int, prox: str) -> None:
-    assert settings("pdpgd", norm, budget).prox == prox
-
-
 @pytest.mark.parametrize(("name", "norm", "budget"), SPENT)
 def test_half_of_the_budget_is_gradients_and_all_of_it_is_spent_where_it_can_be(
     name: str, norm: str, budget: int, conv: TinyConv, image: Tensor

@@ -112,6 +112,14 @@ def test_adams_metric_is_what_its_step_was_divided_by() -> None:
     torch.testing.assert_close(step, -gradient / metric, rtol=1e-12, atol=0.0)
 
 
+def test_keras_adds_its_epsilon_before_the_root_is_corrected() -> None:
+    """The first gradient g is corrected to itself: |g| + 1e-7 is the metric, |g| + 1e-7 / sqrt(0.001) the divisor."""
+    gradient = torch.tensor([[4e-7, -5e-8, 0.0]], dtype=torch.float64)
+    step, metric = Adam.start(gradient, keras=True).direction(gradient)
+    torch.testing.assert_close(metric, gradient.abs() + 1e-7, rtol=1e-12, atol=0.0)
+    torch.testing.assert_close(step, -gradient / (gradient.abs() + 1e-7 / math.sqrt(0.001)), rtol=1e-12, atol=0.0)
+
+
 def test_adam_does_not_keep_or_change_the_gradient_it_is_given() -> None:
     gradient = torch.tensor([[4.0, -0.5]])
     adam = Adam.start(gradient)
@@ -122,9 +130,10 @@ def test_adam_does_not_keep_or_change_the_gradient_it_is_given() -> None:
     assert torch.equal(first, kept)
 
 
-def test_selected_rows_of_adam_go_on_as_before(generator: torch.Generator) -> None:
-    gradients = torch.randn(6, 4, 5, generator=generator)
-    whole = Adam.start(gradients[0])
+@pytest.mark.parametrize("keras", [False, True])
+def test_selected_rows_of_adam_go_on_as_before(keras: bool, generator: torch.Generator) -> None:
+    gradients = torch.randn(6, 4, 5, generator=generator) * 1e-7
+    whole = Adam.start(gradients[0], keras=keras)
     for gradient in gradients[:3]:
         whole.direction(gradient)
     rows = torch.tensor([False, True, False, True])

@@ -14,7 +14,7 @@ ALL = [(data, norm, kind) for data in START_RADIUS for norm in PAPER_NORMS for k
 def test_what_the_paper_sets_everywhere_is_set_everywhere(data: str, norm: str, kind: str) -> None:
     config = paper_config(data, norm, kind, restarts=10)
     assert (config.steps, config.finetune_steps, config.restarts) == (500, 500, 10)
-    assert (config.primal_decay, config.dual_rate, config.dual_decay, config.penalty) == (0.01, 0.1, 0.1, 0.1)
+    assert (config.primal_decay, config.dual_rate, config.dual_decay) == (0.01, 0.1, 0.1)
     assert (config.finetune_primal, config.finetune_dual, config.surrogate) == (0.01, 0.1, "logistic")
     assert config.start_radius == {"mnist": 0.5, "cifar10": 0.25, "restricted-imagenet": 0.1}[data]
 
@@ -25,7 +25,8 @@ def test_l2_is_for_pdgd_and_the_others_for_pdpgd_with_the_authors_loop(data: str
     assert isinstance(config, PDGDConfig) == (norm == "l2")
     assert isinstance(config, PDPGDConfig) == (norm != "l2")
     if isinstance(config, PDPGDConfig):
-        assert config.prox == "loop"
+        assert (config.prox, config.project_first) == ("released", False)
+    assert config.keras_adam
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,15 @@ def test_l2_is_for_pdgd_and_the_others_for_pdpgd_with_the_authors_loop(data: str
 )
 def test_the_primal_rate_is_the_authors_choice(data: str, norm: str, kind: str, restarts: int, rate: float) -> None:
     assert paper_config(data, norm, kind, restarts=restarts).primal_rate == rate
+
+
+@pytest.mark.parametrize("restarts", [1, 10, 100])
+@pytest.mark.parametrize(("data", "norm", "kind"), ALL)
+def test_the_first_penalty_is_a_tenth_but_for_restarts_on_the_plain_mnist_net_in_l1(
+    data: str, norm: str, kind: str, restarts: int
+) -> None:
+    is_odd = (data, norm, kind) == ("mnist", "l1", "plain") and restarts > 1
+    assert paper_config(data, norm, kind, restarts=restarts).penalty == (10.0 if is_odd else 0.1)
 
 
 @pytest.mark.parametrize("names", [("mnits", "l2", "plain"), ("mnist", "L2", "plain"), ("mnist", "l2", "plane")])

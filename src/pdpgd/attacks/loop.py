@@ -78,7 +78,7 @@ def play(
     norm, box, classifier = problem.norm, problem.box, problem.classifier
     point = box.clip(rows.inputs + delta)
     delta = point - rows.inputs
-    adam = Adam.start(delta)
+    adam = Adam.start(delta, keras=config.keras_adam)
     dual = Dual.start(penalty, average=config.dual_average, floor=config.weight_floor)
     best = Incumbent.none(rows.inputs)
     place = torch.arange(len(point), device=point.device)  # of the rows still in play, among all

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Literal
 
 from torch import Tensor
 
@@ -16,6 +16,9 @@ from pdpgd.classifier import Model
 from pdpgd.game.dual import Dual
 from pdpgd.game.primal import Adam
 from pdpgd.norms import Norm
+
+# Steps of the search from which on the inner loop is the better prox in l1 and l0; see `fitting_prox`.
+LOOP_FROM = 75
 
 
 def pdpgd(
@@ -50,12 +53,29 @@ def pdpgd(
 
 def proximal_move(norm: Norm, unit: float, config: PDPGDConfig) -> Move:
     """r <- prox_{penalty ||.||}(r - rate * Adam(grad L)) in Adam's metric, with r in units of the box's width."""
-    prox = partial(proximal.prox_by_inner_loop, norm.prox) if config.prox == "loop" else norm.prox_in_metric
+    released = (config.prox or fitting_prox(norm, config.steps)) == "released"
 
     def move(delta: Tensor, gradient: Tensor, *, adam: Adam, dual: Dual, rate: float, inside: Inside) -> Tensor:
         step, metric = adam.direction(gradient if unit == 1.0 else gradient * unit)
         weight = dual.penalty * (rate * unit ** (2.0 - norm.degree))
         target = delta.add(step, alpha=rate * unit)
-        return prox(inside(target) if config.project_first else target, weight, metric)
+        target = inside(target) if config.project_first else target
+        if released:
+            return proximal.prox_by_inner_loop(norm.prox, target, weight, metric, inside=inside)
+        return norm.prox_in_metric(target, weight, metric)
 
     return move
+
+
+def fitting_prox(norm: Norm, steps: int) -> Literal["exact", "released"]:
+    """The released code's inner loop where it is known to be better: in l1 and l0, but for a short search.
+
+    Mean distance with the exact prox over that with the loop, both projecting first, images 600-639 of mnist-1000, seed
+    0, all fooled; mnist-plain / mnist-linf-at / mnist-l2-at; half of the gradients are the search, half fine-tuning:
+
+        gradients  linf                l1                  l0
+        100        0.99 / 0.80 / 0.97  0.98 / 0.92 / 0.99  0.70 / 0.44 / 0.99
+        150                            1.00 / 1.11         0.98 / 1.13
+        500        1.00 / 0.99 / 1.00  1.00 / 1.18 / 0.99  1.01 / 1.15 / 1.02
+    """
+    return "released" if norm.name in ("l1", "l0") and steps >= LOOP_FROM else "exact"

@@ -89,6 +89,7 @@ def _short_game(threat: Threat, images: Tensor, steps: int) -> PDPGDConfig:
         dual_average=0.5 if threat.norm == "linf" else 0.9,
         penalty=1.0,
         start_radius=0.2 * unit,
+        prox="exact",
         project_first=True,
         max_batch=len(images),
     )

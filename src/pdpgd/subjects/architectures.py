@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.errors import UnknownNameError
-from pdpgd.subjects.normalise import PRESETS, Normalised
+from pdpgd.subjects.normalise import PRESETS, Normalisation, Normalised
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Architecture:
 
 
 def mnist_paper() -> nn.Module:
-    """conv 32 5x5 - pool - conv 64 5x5 - pool - dense 1024 - dense 10."""
+    """conv 32 5x5 - pool - conv 64 5x5 - pool - dense 1024 - dense 10, padded as by TensorFlow's "SAME"."""
     return nn.Sequential(
         nn.Conv2d(1, 32, 5, padding=2),
         nn.ReLU(),
@@ -58,8 +58,12 @@ def mnist_compact() -> nn.Module:
     )
 
 
-def cifar10_paper() -> nn.Module:
-    """conv 96, 96, 192 (stride 2), 192, 192, 192 (stride 2), 192, all 3x3 - conv 384 2x2 stride 2 - dense 1200 - 10."""
+def cifar10_paper(*, convolution_bias: bool = True) -> nn.Module:
+    """conv 96, 96, 192 (stride 2), 192, 192, 192 (stride 2), 192, all 3x3 - conv 384 2x2 stride 2 - dense 1200 - 10.
+
+    Convolutions are padded as by TensorFlow's "SAME": with stride 2, a 3x3 kernel needs one more row and column than an
+    image of even size has, and these are zeros below and on the right.
+    """
     layers: list[nn.Module] = []
     channels = 3
     for width, size, stride in (
@@ -72,9 +76,22 @@ def cifar10_paper() -> nn.Module:
         (192, 3, 1),
         (384, 2, 2),
     ):
-        layers += [nn.Conv2d(channels, width, size, stride, padding=size // 2 if size == 3 else 0), nn.ReLU()]
+        if (size, stride) == (3, 2):
+            layers.append(nn.ZeroPad2d((0, 1, 0, 1)))
+        padding = 1 if (size, stride) == (3, 1) else 0
+        layers += [nn.Conv2d(channels, width, size, stride, padding, bias=convolution_bias), nn.ReLU()]
         channels = width
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(384 * 4 * 4, 1200), nn.ReLU(), nn.Linear(1200, 10))
+
+
+def cifar10_paper_linf_at() -> nn.Module:
+    """The same net without biases in its convolutions."""
+    return cifar10_paper(convolution_bias=False)
+
+
+def cifar10_paper_l2_at() -> nn.Module:
+    """The net without biases in its convolutions, on pixels from which 0.5 is subtracted."""
+    return Normalised(cifar10_paper(convolution_bias=False), Normalisation((0.5, 0.5, 0.5), (1.0, 1.0, 1.0)))
 
 
 def cifar10_compact() -> nn.Module:
@@ -106,6 +123,8 @@ ARCHITECTURES = {
     "mnist-paper": Architecture(mnist_paper, (1, 28, 28), "the paper's MNIST net"),
     "mnist-compact": Architecture(mnist_compact, (1, 28, 28), "its shape with strided convolutions"),
     "cifar10-paper": Architecture(cifar10_paper, (3, 32, 32), "the paper's CIFAR-10 net"),
+    "cifar10-paper-linf-at": Architecture(cifar10_paper_linf_at, (3, 32, 32), "without bias in its convolutions"),
+    "cifar10-paper-l2-at": Architecture(cifar10_paper_l2_at, (3, 32, 32), "the same, on pixels minus 0.5"),
     "cifar10-compact": Architecture(cifar10_compact, (3, 32, 32), "strided convolutions, batch norm, residuals"),
     "restricted-imagenet-paper": Architecture(restricted_imagenet_paper, (3, 224, 224), "ResNet-50, by timm"),
 }

@@ -112,6 +112,8 @@ def test_a_card_comes_back_as_it_was_written(tmp_path: Path) -> None:
         ("mnist-paper", 3_274_634),
         ("mnist-compact", 166_406),
         ("cifar10-paper", 9_260_986),
+        ("cifar10-paper-linf-at", 9_259_450),
+        ("cifar10-paper-l2-at", 9_259_450),
         ("cifar10-compact", 731_530),
     ],
 )

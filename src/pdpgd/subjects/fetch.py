@@ -1,4 +1,4 @@
-"""Where the files of a data set are looked for, and how they are downloaded when they are nowhere."""
+"""Where files that are not shipped are looked for, and how they are downloaded when they are nowhere."""
 
 from __future__ import annotations
 
@@ -16,13 +16,31 @@ FOLDER_VARIABLE = "PDPGD_DATA"
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a data set, or a folder that stands for it; `url` and `md5` are None where nobody may pass it on."""
+    """A file, or a folder that stands for it.
+
+    What can be downloaded has a `url` and one of the checksums; `url` is None where nobody may pass it on.
+    """
 
     name: str
     url: str | None = None
     md5: str | None = None
     also: tuple[str, ...] = ()
     """Other names under which it may be found."""
+    sha256: str | None = None
+    size: int | None = None
+    """In bytes, where it is known."""
+
+    @property
+    def checksum(self) -> tuple[str, str | None]:
+        """The algorithm and the digest, in hexadecimal: SHA-256 where it is known."""
+        return ("md5", self.md5) if self.sha256 is None else ("sha256", self.sha256)
+
+    def facts(self) -> str:
+        """Size, SHA-256 and origin as far as they are known, for whoever has to get the file by hand."""
+        size = None if self.size is None else f"{self.size:,} bytes"
+        sha256 = None if self.sha256 is None else f"sha256 {self.sha256}"
+        origin = None if self.url is None else f"from {self.url}"
+        return ", ".join(fact for fact in (size, sha256, origin) if fact is not None)
 
     def inside(self, folder: Path) -> Path | None:
         found = (folder / name for name in (self.name, *self.also))
@@ -38,12 +56,16 @@ def idx_file(name: str, *, base: str, md5: str) -> DataFile:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The files of one split of a data set, and where on this machine they may be besides the usual places."""
+    """Files that are wanted together, and where on this machine they may be besides the usual places."""
 
     name: str
+    """Of the folder that they lie in."""
     files: tuple[DataFile, ...]
     system: Path | None = None
     note: str = ""
+    """Added to an error about files that could not be had."""
+    title: str = ""
+    """What errors call them; if empty, `name`."""
 
     def found(self, root: Path | None = None) -> list[Path] | None:
         """The files in the first folder that has them all."""
@@ -66,21 +88,26 @@ class Wanted:
             raise SubjectError(self._missing("not found on this machine, and it cannot be downloaded"))
         return [self._downloaded(file) for file in self.files]
 
+    @property
+    def _title(self) -> str:
+        return self.title or self.name
+
     def _folders(self, root: Path | None) -> Sequence[Path]:
         given = [] if root is None else [root / self.name, root]
         usual = [_named_by_user(self.name), cache_folder(self.name), self.system]
         return given + [folder for folder in usual if folder is not None]
 
     def _downloaded(self, file: DataFile) -> Path:
-        purpose = f"{self.name}: downloading it (it is not in {FOLDER_VARIABLE} either)"
+        purpose = f"{self._title}: downloading it (it is not in {FOLDER_VARIABLE} either)"
         pooch = need("pooch", extra="data", purpose=purpose)
         need("tqdm", extra="data", purpose=purpose)
+        algorithm, digest = file.checksum
         try:
             # It goes to a temporary file first, and gets its name only with the right checksum.
             return Path(
                 pooch.retrieve(
                     file.url,
-                    known_hash=f"md5:{file.md5}",
+                    known_hash=f"{algorithm}:{digest}",
                     fname=file.name,
                     path=cache_folder(self.name),
                     progressbar=True,
@@ -94,21 +121,21 @@ class Wanted:
             raise SubjectError(self._missing(cause)) from error
         except ValueError as error:
             raise SubjectError(
-                f"{self.name}: wrong checksum: expected md5 {file.md5} of {file.url}, got another; "
-                f"what came was thrown away ({error})"
+                f"{self._title}: wrong checksum: expected {algorithm} {digest} of {file.url}, got another; "
+                f"what came was thrown away ({error})" + (f"\n{self.note}" if self.note else "")
             ) from error
 
     def _missing(self, cause: str) -> str:
-        lines = [f"  {file.name}" + (f"  (from {file.url})" if file.url else "") for file in self.files]
+        lines = [f"  {file.name}" + (f"  ({file.facts()})" if file.facts() else "") for file in self.files]
         cache = cache_folder(self.name)
         places = [str(_named_by_user(self.name) or f"the folder {self.name} in a folder that {FOLDER_VARIABLE} names")]
         places += [] if cache is None else [str(cache)]
         note = [self.note] if self.note else []
-        return "\n".join([f"{self.name}: {cause}. Put", *lines, f"into {', or into '.join(places)}.", *note])
+        return "\n".join([f"{self._title}: {cause}. Put", *lines, f"into {', or into '.join(places)}.", *note])
 
 
 def cache_folder(name: str) -> Path | None:
-    """This user's cache of a data set; None without pooch, which knows where caches are on each system."""
+    """This user's cache of these files; None without pooch, which knows where caches are on each system."""
     try:
         pooch = need("pooch", extra="data", purpose="a cache of data")
     except MissingExtraError:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,21 +17,13 @@ from pdpgd.subjects.data import describe_data, load_data
 from pdpgd.subjects.fetch import DataFile, idx_file
 from pdpgd.subjects.known import DATA, NOT_HERE
 from support.data_files import write_idx_pair
+from support.server import serving
 
 
 class Server(NamedTuple):
     base: str
     asked: list[str]
     files: dict[str, DataFile]
-
-
-class Handler(SimpleHTTPRequestHandler):
-    def __init__(self, *args: object, asked: list[str], **kwargs: object) -> None:
-        self.asked = asked
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
-
-    def log_message(self, format: str, *args: object) -> None:
-        self.asked.append(self.path)
 
 
 @pytest.fixture
@@ -48,19 +37,12 @@ def small_sets(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def server(tmp_path: Path, small_sets: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server on this machine, from which MNIST now comes."""
     paths = write_idx_pair(tmp_path / "served")
-    asked: list[str] = []
-    handler = partial(Handler, directory=str(tmp_path / "served"), asked=asked)
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as http:
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        base = f"http://127.0.0.1:{http.server_address[1]}/"
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving(tmp_path / "served") as (base, asked):
         md5s = [hashlib.md5(path.read_bytes()).hexdigest() for path in paths]
         files = [idx_file(path.name, base=base, md5=md5) for path, md5 in zip(paths, md5s, strict=True)]
         serve(monkeypatch, files)
         yield Server(base, asked, {"images": files[0], "labels": files[1]})
-        http.shutdown()
-        thread.join()
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, files: list[DataFile]) -> None:

@@ -116,3 +116,19 @@ def _primal_rate(dataset: str, norm: str, model_kind: str, restarts: int) -> flo
     if dataset != "mnist" and norm == "l2" and model_kind == "plain":
         return 0.1  # [S] for CIFAR-10
     return _PRIMAL_RATE[dataset][norm]
+
+
+def paper_case(model: str, data: str) -> tuple[str, str] | None:
+    """Tell from names which data set and kind of model of the paper a model is like.
+
+    Args:
+        model: Name of the model, such as `mnist-linf-at` or `paper:mnist-linf-at`.
+        data: Name of the data it is attacked on.
+
+    Returns:
+        The data set and the kind of model; None if the names do not say both.
+    """
+    name = model.removeprefix("paper:")
+    kinds = [kind for kind in MODEL_KINDS if name.endswith(f"-{kind}")]
+    datasets = [dataset for dataset in START_RADIUS if name.startswith(f"{dataset}-") or data.startswith(dataset)]
+    return (datasets[0], kinds[0]) if kinds and datasets else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pdpgd import PDGDConfig, PDPGDConfig, UnknownNameError, paper_config
-from pdpgd.presets import MODEL_KINDS, PAPER_NORMS, START_RADIUS
+from pdpgd.presets import MODEL_KINDS, PAPER_NORMS, START_RADIUS, paper_case
 
 ALL = [(data, norm, kind) for data in START_RADIUS for norm in PAPER_NORMS for kind in MODEL_KINDS]
 
@@ -60,3 +60,17 @@ def test_the_first_penalty_is_a_tenth_but_for_restarts_on_the_plain_mnist_net_in
 def test_an_unknown_name_is_answered_with_a_suggestion(names: tuple[str, str, str]) -> None:
     with pytest.raises(UnknownNameError, match="did you mean"):
         paper_config(*names)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "case"),
+    [
+        ("mnist-linf-at", "my.npz", ("mnist", "linf-at")),
+        ("paper:cifar10-l2-at", "my.npz", ("cifar10", "l2-at")),
+        ("trained-plain", "mnist-1000", ("mnist", "plain")),
+        ("trained-plain", "my.npz", None),
+        ("timm:resnet50", "restricted-imagenet", None),
+    ],
+)
+def test_names_tell_which_net_of_the_paper_a_model_is_like(model: str, data: str, case: tuple[str, str] | None) -> None:
+    assert paper_case(model, data) == case

@@ -27,7 +27,7 @@ from pdpgd.evaluation.runner import evaluate
 from pdpgd.evaluation.subject import samples_of
 from pdpgd.evaluation.tuning import tuned
 from pdpgd.files import check_file, output_path, replace_file, sealed
-from pdpgd.presets import MODEL_KINDS, PAPER_RADII, START_RADIUS
+from pdpgd.presets import MODEL_KINDS, PAPER_RADII, START_RADIUS, paper_case
 from pdpgd.subjects import Samples
 from pdpgd.subjects.samples import Part
 
@@ -217,16 +217,13 @@ def _case(like: str | None, model: object, data: str, *, required: bool) -> tupl
             )
         return dataset, kind
     name = model if isinstance(model, str) else ""
-    kinds = [kind for kind in MODEL_KINDS if name.endswith(f"-{kind}")]
-    datasets = [dataset for dataset in START_RADIUS if name.startswith(f"{dataset}-") or data.startswith(dataset)]
-    if kinds and datasets:
-        return datasets[0], kinds[0]
-    if required:
+    case = paper_case(name, data)
+    if case is None and required:
         raise InvalidInputError(
             f"like: expected DATASET:KIND such as mnist:plain, to know which of the paper's settings to take for "
             f"{name or 'the model'} on {data}, got nothing"
         )
-    return None
+    return case
 
 
 def _thresholds(

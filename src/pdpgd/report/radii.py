@@ -9,7 +9,7 @@ import numpy as np
 
 from pdpgd.errors import InvalidInputError
 from pdpgd.evaluation import metrics
-from pdpgd.presets import MODEL_KINDS, PAPER_RADII, START_RADIUS
+from pdpgd.presets import PAPER_RADII, paper_case
 from pdpgd.report import wording
 from pdpgd.report.sources import Source, Subject
 
@@ -67,6 +67,5 @@ def _papers(source: Source, norm: str) -> tuple[float, ...]:
     """The paper's radii, where the names of model and data say which net of the paper this one is like."""
     spec = source.evaluation.spec
     model, data = str(spec.model["source"]), str(spec.data["name"])
-    kinds = [kind for kind in MODEL_KINDS if model.endswith(f"-{kind}")]
-    datasets = [name for name in START_RADIUS if model.startswith(f"{name}-") or data.startswith(name)]
-    return tuple(PAPER_RADII.get((datasets[0], norm, kinds[0]), ())) if kinds and datasets else ()
+    case = paper_case(model, data)
+    return () if case is None else PAPER_RADII.get((case[0], norm, case[1]), ())

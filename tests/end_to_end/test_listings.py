@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pooch
 import pytest
 
 from pdpgd.cli import main
 from pdpgd.subjects import describe_data, zoo
 from pdpgd.subjects.architectures import ARCHITECTURES
+from pdpgd.subjects.paper_nets import PAPER_NETS
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +28,23 @@ def test_models_lists_every_shipped_net_with_its_size_and_accuracies(capsys: pyt
         assert f"{zoo.path(name).stat().st_size / 1e6:.2f} MB" in line
         assert all(f"{share:.1%}" in line for _, _, share in card.robust())
         assert card.data in line
+
+
+def test_models_lists_every_net_of_the_paper_with_its_accuracy_and_whether_it_is_here(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "paper-nets").mkdir()
+    (tmp_path / "paper-nets/mnist_weights_l2.mat").touch()
+    monkeypatch.setenv("PDPGD_DATA", str(tmp_path))
+    monkeypatch.setattr(pooch, "os_cache", lambda project: tmp_path / "no cache")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name, net in PAPER_NETS.items():
+        (line,) = [line for line in lines if f" paper:{name} " in line]
+        assert f" {net.architecture} " in line
+        assert f"{net.clean:.2%}" in line
+        assert ("yes" in line) == (name == "mnist-l2-at")
 
 
 def test_models_lists_every_architecture(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""pdpgd models: the nets that come with the package, the architectures to train, and where else models come from."""
+"""pdpgd models: the nets that come with the package, the paper's, those to train, and where else models come from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Models of your own, wherever a model is asked for:
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("models", help="list the shipped nets and the architectures to train")
+    parser = commands.add_parser("models", help="list the shipped nets, the paper's and the architectures to train")
     parser.set_defaults(run=run)
 
 
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from pdpgd.subjects import zoo
+    from pdpgd.subjects import paper_nets, zoo
     from pdpgd.subjects.architectures import ARCHITECTURES
 
     nets = Table(title="Shipped nets", title_justify="left")
@@ -39,6 +39,13 @@ def run(options: argparse.Namespace) -> int:
         nets.add_row(
             name, card.architecture, size, f"{card.clean():.2%}", robust, f"{card.data}, {_inner(card.training)}"
         )
+    published = Table(title="Nets of the paper", title_justify="left")
+    published.add_column("name", no_wrap=True)
+    for heading in ("architecture", "size", "clean", "here"):
+        published.add_column(heading, justify="right" if heading in ("size", "clean") else "left")
+    for name, net in paper_nets.PAPER_NETS.items():
+        size, here = f"{(net.file.size or 0) / 1e6:.2f} MB", paper_nets.place(name) is not None
+        published.add_row(f"paper:{name}", net.architecture, size, f"{net.clean:.2%}", "yes" if here else "no")
     architectures = Table(title="Architectures to train", title_justify="left")
     for heading in ("name", "image", "parameters", "what it is"):
         architectures.add_column(heading, justify="right" if heading == "parameters" else "left")
@@ -48,6 +55,14 @@ def run(options: argparse.Namespace) -> int:
     console = Console(highlight=False)
     console.print(nets)
     console.print("Clean: on the 10,000 test images. Under PGD: 40 steps, 5 restarts, on the first 1,000 of them.\n")
+    console.print(published)
+    console.print(
+        f"Clean: on the 10,000 test images, as the paper says. Its authors publish the weights without a licence\n"
+        f"({paper_nets.REPOSITORY}): they are not shipped, but looked for in $PDPGD_DATA/{paper_nets.FOLDER} and in\n"
+        "the cache, and downloaded where there is a network; needs pip install 'pdpgd[paper]'.\n",
+        markup=False,
+        soft_wrap=True,
+    )
     console.print(architectures)
     console.print(ELSEWHERE, markup=False, highlight=False)
     return 0

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="a shipped net, package.module:factory, a file, timm:, hf: or robustbench:NAME")
-    parser.add_argument("--weights", help="weights for it: safetensors or a state dict")
+    parser.add_argument(
+        "model", help="a shipped net, package.module:factory, a file, paper:, timm:, hf: or robustbench:NAME"
+    )
+    parser.add_argument("--weights", help="weights for it: safetensors or a state dict; for paper:NAME a MATLAB file")
     parser.add_argument("--mean", help="of its normalisation: numbers with commas, or imagenet, cifar10, none")
     parser.add_argument("--std", help="of its normalisation")
     add_trust(parser)

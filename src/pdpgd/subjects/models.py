@@ -1,4 +1,4 @@
-"""Models by name or path: shipped nets, Python factories, files that hold a model, and other libraries' zoos."""
+"""Models by name or path: shipped nets, the paper's, Python factories, files that hold a model, and others' zoos."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ from pdpgd.subjects.weights import checksum, load_weights, unpickled
 
 # Where the part of a source before its first colon leads.
 ADAPTERS = {
+    "paper": "pdpgd.subjects.paper_nets",
     "timm": "pdpgd.subjects.adapters.timm",
     "robustbench": "pdpgd.subjects.adapters.robustbench",
     "hf": "pdpgd.subjects.adapters.huggingface",
 }
+# Their models take pixels in [0, 1], whatever they make of them inside.
+OWN_PREPROCESSING = ("paper", "robustbench")
 FORMS = ("package.module:factory", "a path to a model file", *(f"{zoo}:NAME" for zoo in ADAPTERS))
 SUFFIXES = (".pt", ".pth", ".ts", ".pt2", ".safetensors", ".bin", ".ckpt", ".pkl")
 
@@ -44,11 +47,13 @@ def load_model(
     """Load a model that maps pixels in [0, 1] to logits, in eval mode, on the CPU, with its parameters frozen.
 
     Args:
-        source: The name of a shipped net; `package.module:factory`, which may lie in the current directory; the path
-            of weights that `pdpgd train` wrote, with their card beside them; the path of a file written by
-            `torch.jit.save`, `torch.export.save` or `torch.save`; `timm:NAME`; `robustbench:NAME` or
-            `robustbench:DATASET/THREAT/NAME`; or `hf:NAME`, from the Hugging Face hub or a local directory.
-        weights: A file of weights to load into the model.
+        source: The name of a shipped net; `paper:NAME`, one of the nets of the paper; `package.module:factory`, which
+            may lie in the current directory; the path of weights that `pdpgd train` wrote, with their card beside
+            them; the path of a file written by `torch.jit.save`, `torch.export.save` or `torch.save`; `timm:NAME`;
+            `robustbench:NAME` or `robustbench:DATASET/THREAT/NAME`; or `hf:NAME`, from the Hugging Face hub or a
+            local directory.
+        weights: A file of weights to load into the model; for `paper:NAME`, a MATLAB file of the same layout to read
+            instead of the published one.
         normalisation: The normalization to put inside the model. If None, models of timm and Hugging Face get the
             one they were trained with; "none" leaves it out.
         trust_model_code: Consent to run the code that the file of the model or of its weights holds: pickles,
@@ -82,7 +87,7 @@ def _from_zoo_of_others(
 ) -> tuple[nn.Module, Normalisation | None]:
     if not name:
         raise InvalidInputError(f"model: expected {zoo}:NAME, got no name")
-    if zoo == "robustbench":
+    if zoo in OWN_PREPROCESSING:
         _refuse(f"{zoo}:{name}", "normalises its inputs itself", normalisation=normalisation)
     # A module is its own adapter: it has the functions of one.
     adapter = cast(Adapter, importlib.import_module(ADAPTERS[zoo]))

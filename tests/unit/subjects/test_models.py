@@ -192,7 +192,9 @@ def test_the_error_of_a_factory_is_kept_as_the_cause(here: Path) -> None:
 
 @pytest.mark.parametrize("source", ["mnist-plane", "", "resnet18", "nets_for_a_test"])
 def test_a_name_that_is_nothing_is_answered_with_all_forms(source: str, here: Path) -> None:
-    with pytest.raises(UnknownNameError, match=r"mnist-plain, package\.module:factory, robustbench:NAME, timm:NAME"):
+    with pytest.raises(
+        UnknownNameError, match=r"mnist-plain, package\.module:factory, paper:NAME, robustbench:NAME, timm:NAME"
+    ):
         load_model(source)
 
 

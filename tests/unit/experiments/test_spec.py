@@ -10,6 +10,8 @@ from pdpgd.errors import InvalidInputError, UnknownNameError
 from pdpgd.experiments.plan import asks
 from pdpgd.experiments.spec import ExperimentSpec, changed, load_spec, parse_spec, shipped
 from pdpgd.presets import PAPER_RADII
+from pdpgd.subjects import zoo
+from pdpgd.subjects.paper_nets import PAPER_NETS
 
 SPEC = """
 title = "one"
@@ -156,6 +158,19 @@ def test_the_full_specs_are_the_papers(dataset: str, restarts: tuple[int, ...]) 
     assert {settings["finetune_steps"] for settings in ours.values()} == {500}
     assert spec.tune > 0
     assert {ask.attack for ask in asked if ask.tuned} >= {"pdpgd", "pgd", "bb", "ddn"}
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "cifar10"])
+def test_the_full_specs_are_on_the_papers_nets_and_the_small_ones_on_the_shipped(dataset: str) -> None:
+    kinds = ("plain", "linf-at", "l2-at")
+    full, small = (
+        {model.name: model.source for model in load_spec(f"paper-{dataset}{size}").datasets[0].models}
+        for size in ("", "-small")
+    )
+    assert full == {kind: f"paper:{dataset}-{kind}" for kind in kinds}
+    assert small == {kind: f"{dataset}-{kind}" for kind in kinds}
+    assert {source.removeprefix("paper:") for source in full.values()} <= set(PAPER_NETS)
+    assert set(small.values()) <= set(zoo.names())
 
 
 def test_in_the_figure_over_queries_all_have_the_same_gradients_and_no_random_start() -> None:

@@ -15,6 +15,7 @@ from pdpgd.subjects.architectures import ARCHITECTURES, architecture_by_name
 from pdpgd.subjects.cards import ModelCard
 from pdpgd.subjects.data import load_data
 from pdpgd.subjects.models import load_model
+from pdpgd.subjects.weights import load_weights, write_weights
 
 SHIPPED = ("cifar10-l2-at", "cifar10-linf-at", "cifar10-plain", "mnist-l2-at", "mnist-linf-at", "mnist-plain")
 MOST_BYTES = {"mnist": 1_000_000, "cifar10": 4_000_000}
@@ -121,6 +122,14 @@ def test_an_architecture_has_the_size_its_layers_add_up_to(name: str, parameters
     model = architecture_by_name(name).untrained()
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
     assert model(torch.zeros(1, *ARCHITECTURES[name].shape)).shape == (1, 10)
+
+
+def test_weights_of_the_papers_cifar_net_from_before_its_padding_was_put_right_are_refused(tmp_path: Path) -> None:
+    model = architecture_by_name("cifar10-paper").untrained()
+    former = torch.nn.Sequential(*(layer for layer in model if not isinstance(layer, torch.nn.ZeroPad2d)))
+    write_weights(tmp_path / "former.safetensors", former)
+    with pytest.raises(SubjectError, match="expected the weights of Sequential, got others"):
+        load_weights(model, tmp_path / "former.safetensors")
 
 
 def test_the_seed_decides_the_initial_weights() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,9 @@ TOLERANCE = 1e-6
 
 # Shares of the same samples are equal or differ by far more than this.
 ROUNDING = 1e-9
+
+# Stands behind a mean that is not over all correctly classified samples, wherever people read it.
+PARTIAL = "*"
 
 Distances = NDArray[Any]
 
@@ -54,11 +57,37 @@ def quantile(distances: Distances, share: float) -> float:
     return float(attacked[max(0, int(np.ceil(share * len(attacked))) - 1)]) if len(attacked) else float("nan")
 
 
+def fooled(distances: Distances) -> NDArray[np.bool_]:
+    """Which samples were correctly classified and then fooled."""
+    found: NDArray[np.bool_] = (distances > 0) & np.isfinite(distances)
+    return found
+
+
+def fooled_by_all(runs: Sequence[Distances]) -> NDArray[np.bool_]:
+    """Find the samples over which the mean distances of several runs can be compared.
+
+    A mean over what each run fooled by itself rises when a run fools more samples, since the additional ones are the
+    hard ones. Over a fixed set of samples it falls whenever distances do.
+
+    Args:
+        runs: Distances of at least one run, all on the same samples in the same order.
+
+    Returns:
+        Which samples every run fooled.
+    """
+    common: NDArray[np.bool_] = np.logical_and.reduce([fooled(distances) for distances in runs])
+    return common
+
+
 def mean(distances: Iterable[float]) -> float:
-    """Over the samples that were right and were fooled."""
+    """Mean over the fooled samples; nan if there are none.
+
+    Where some correctly classified samples were not fooled, this is no measure of the attack: it has to be shown with
+    the number of samples that it is over, and not to be ranked (see `fooled_by_all`).
+    """
     values = np.asarray(list(distances), dtype=np.float64)
-    fooled = values[(values > 0) & np.isfinite(values)]
-    return float(fooled.mean()) if len(fooled) else float("nan")
+    found = values[fooled(values)]
+    return float(found.mean()) if len(found) else float("nan")
 
 
 @dataclass(frozen=True)

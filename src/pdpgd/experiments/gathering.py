@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pdpgd.evaluation import metrics
 from pdpgd.evaluation.comparison import Row
@@ -82,11 +83,28 @@ def results_of(
         about=spec.about,
         norms=spec.norms,
         datasets=tuple(_info(dataset, cells, outcomes, samples[dataset.name]) for dataset in spec.datasets),
-        cells=tuple(cells),
+        cells=tuple(_with_common_means(cells, outcomes)),
         iteration_costs=tuple(costs),
         examples=spec.examples,
         made_with={**versions, **facts},
     )
+
+
+def _with_common_means(cells: Sequence[Cell], outcomes: Mapping[str, Outcome]) -> list[Cell]:
+    """The cells, those of the figure over restarts with their mean over the samples that all runs of a panel fooled."""
+    panels: dict[tuple[str, str, str], dict[int, NDArray[Any]]] = {}
+    for place, cell in enumerate(cells):
+        outcome = outcomes.get(cell.id)
+        if cell.role == "restarts" and cell.mean_distance is not None and isinstance(outcome, Evaluation):
+            panel = panels.setdefault((cell.dataset, cell.model, cell.norm), {})
+            panel[place] = outcome.own_distances(cell.norm)
+    found = list(cells)
+    for panel in panels.values():
+        common = metrics.fooled_by_all(list(panel.values()))
+        for place, distances in panel.items():
+            mean = float(distances[common].mean()) if common.any() else None
+            found[place] = replace(found[place], common=int(common.sum()), common_mean=mean)
+    return found
 
 
 def _info(dataset: DatasetAsk, cells: Iterable[Cell], outcomes: Mapping[str, Outcome], samples: int) -> DatasetInfo:

@@ -20,6 +20,9 @@ FILE, SPEC, JOBS = "results.json", "spec.toml", "jobs"
 
 Role = Literal["table", "restarts", "queries"]
 
+# Entries of a cell that files of this format may lack: they were added later.
+LATER = {"common", "common_mean"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
@@ -58,6 +61,11 @@ class Cell:
     """At the radii, as shares of all samples."""
     mean_distance: float | None = None
     """Of the fooled; None for attacks that were run within the radii, and where none was fooled."""
+    common: int | None = None
+    """In the figure over restarts: number of samples that every run of the same norm and model fooled, runs that fooled
+    none left out. None in other roles, and in results that were written before this was counted."""
+    common_mean: float | None = None
+    """Mean distance over these samples; None if there are none."""
     forwards: float = 0.0
     """Passes of a sample that was right, on average."""
     backwards: float = 0.0
@@ -68,6 +76,16 @@ class Cell:
     def label(self) -> str:
         """As a user writes it: NAME or NAME:RESTARTS."""
         return self.attack if self.restarts is None else f"{self.attack}:{self.restarts}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether every correctly classified sample was fooled; otherwise the mean distance is over fewer samples."""
+        return self.fooled == self.right
+
+    @property
+    def part(self) -> str:
+        """The samples that the mean distance is over, for people."""
+        return f"{self.fooled} of {self.right}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +184,7 @@ def _results(entries: Any) -> Results:
     known = {each.name for each in fields(Cell)}
     cells = []
     for each in entries["cells"]:
-        if set(each) != known:
+        if not known - LATER <= set(each) <= known:
             raise ValueError(f"expected cells with the entries {', '.join(sorted(known))}")
         lists = {name: tuple(each[name]) for name in ("radii", "robust_accuracy")}
         cells.append(Cell(**{**each, **lists}))

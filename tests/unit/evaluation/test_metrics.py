@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pdpgd.evaluation.metrics import curve, mean, quantile, robust_accuracy, union_accuracy, withstood
+from pdpgd.evaluation.metrics import (
+    curve,
+    fooled_by_all,
+    mean,
+    quantile,
+    robust_accuracy,
+    union_accuracy,
+    withstood,
+)
 
 INF = math.inf
 # Wrong to begin with, four that fall, and one that does not.
@@ -111,3 +119,15 @@ def test_the_mean_is_over_those_that_were_right_and_were_fooled() -> None:
     assert mean([0.0, 1.0, 2.0, INF]) == 1.5
     assert math.isnan(mean([0.0, INF]))
     assert math.isnan(quantile(np.array([0.0]), 0.5))
+
+
+def test_over_the_samples_that_all_fooled_a_mean_does_not_rise_when_more_are_fooled() -> None:
+    few, many = np.array([0.0, 1.0, 3.0, INF, INF]), np.array([0.0, 0.9, 2.9, 8.0, INF])
+    assert mean(many) > mean(few)
+    common = fooled_by_all([few, many])
+    assert common.tolist() == [False, True, True, False, False]
+    assert mean(many[common]) < mean(few[common])
+
+
+def test_without_a_sample_that_all_fooled_there_is_none() -> None:
+    assert not fooled_by_all([np.array([1.0, INF, 0.0]), np.array([INF, 1.0, 0.0])]).any()

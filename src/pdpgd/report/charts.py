@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pdpgd.evaluation import metrics
 from pdpgd.report.intervals import wilson
+from pdpgd.report.panels import Point
 
 Spec = dict[str, Any]
 
@@ -29,7 +30,7 @@ class Line:
     label: str
     place: int
     values: Any
-    """Distances, the medians of classes, or a trace."""
+    """Distances, the medians of classes, a trace, or points."""
 
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -131,7 +132,10 @@ def histogram(lines: Sequence[Line], norm: str) -> Spec | None:
 
 
 def boxes(lines: Sequence[Line], norm: str) -> Spec | None:
-    """The distances of many attacks: quartiles, and the range that holds 90 %."""
+    """The distances of many attacks: quartiles of the fooled samples, and the range that holds 90 % of them.
+
+    A star marks the attacks that did not fool all: they have their box of easier samples.
+    """
     data = []
     for line in reversed(lines):
         place, found = line.place, line.values[(line.values > 0) & np.isfinite(line.values)]
@@ -141,7 +145,7 @@ def boxes(lines: Sequence[Line], norm: str) -> Spec | None:
             )
             box = {"lowerfence": low, "q1": lower, "median": middle, "q3": upper, "upperfence": high}
             colours = {"line": {"color": f"@{place}", "width": 1.5}, "fillcolor": f"@{place}:0.25"}
-            name = html.escape(line.label)
+            name = html.escape(line.label) + (metrics.PARTIAL if np.isinf(line.values).any() else "")
             data.append({"type": "box", "name": name, "y": [name], "orientation": "h", **box, **colours})
     if not data:
         return None
@@ -238,26 +242,52 @@ def changes(first: str, second: str, pairs: tuple[NDArray[Any], NDArray[Any]], s
 
 
 def points(lines: Sequence[Line], across: str, up: str) -> Spec:
-    """Few points a line, as (x, y): what was measured is marked."""
+    """Few points a line: what was measured is marked, and open where it is not over all samples (see `panels`)."""
     data: list[Spec] = []
     for line in lines:
-        x, y = zip(*sorted(line.values), strict=True)
-        data.append(
-            {
-                "x": tidy(x),
-                "y": tidy(y),
-                "mode": "lines+markers",
-                "name": html.escape(line.label),
-                "line": {"width": 2, **_stroke(line.place)},
-                "marker": {"size": 7, "symbol": SYMBOLS[line.place % len(SYMBOLS)]},
-                "hovertemplate": f"%{{y:.4g}} with %{{x}} {across}" + _extra(lines),
-            }
-        )
+        ordered = sorted(line.values, key=lambda point: point.x)
+        joined = [point for point in ordered if not point.part]
+        alone = [point for point in ordered if point.part]
+        common = {"name": html.escape(line.label), "legendgroup": str(line.place)}
+        hover = f"%{{y:.4g}} with %{{x}} {across}"
+        if joined:
+            data.append(
+                {
+                    **common,
+                    **_markers(joined, line.place),
+                    "mode": "lines+markers",
+                    "line": {"width": 2, **_stroke(line.place)},
+                    "hovertemplate": hover + _extra(lines),
+                }
+            )
+        if alone:
+            data.append(
+                {
+                    **common,
+                    **_markers(alone, line.place),
+                    "mode": "markers+text",
+                    "showlegend": not joined,
+                    "text": [point.part for point in alone],
+                    "textposition": "top center",
+                    "cliponaxis": False,
+                    "hovertemplate": f"{hover}, over %{{text}} samples" + _extra(lines),
+                }
+            )
     layout = _layout(across, up, legend=len(lines) > 1)
-    layout["xaxis"].update(_logarithmic([x for line in lines for x, _ in line.values]))
+    layout["xaxis"].update(_logarithmic([point.x for line in lines for point in line.values]))
     if up.endswith("(%)"):
         layout["yaxis"].update(range=[-2, 104], tickvals=[0, 25, 50, 75, 100])
     return {"data": data, "layout": layout}
+
+
+def _markers(some: Sequence[Point], place: int) -> Spec:
+    symbol = SYMBOLS[place % len(SYMBOLS)]
+    symbols = [symbol if point.whole else f"{symbol}-open" for point in some]
+    return {
+        "x": tidy([point.x for point in some]),
+        "y": tidy([point.y for point in some]),
+        "marker": {"size": 7, "color": f"@{place}", "symbol": symbols},
+    }
 
 
 def tidy(values: NDArray[Any] | Sequence[float]) -> list[float | None]:

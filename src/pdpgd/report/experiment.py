@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from pdpgd.report import charts, sheets, wording
 from pdpgd.report.charts import Line
 from pdpgd.report.making import Making, starts_of
 from pdpgd.report.names import OURS
-from pdpgd.report.panels import Point, over_queries, over_restarts
+from pdpgd.report.panels import ALONE, Panel, over_queries, over_restarts, partly_fooled
 from pdpgd.report.sections import Figure, Part, Section
 from pdpgd.report.sheets import Sheet
 from pdpgd.report.sources import Source, Subject, source_of_comparison
@@ -77,33 +77,44 @@ def section(results: Results) -> Section:
 def efforts(results: Results) -> Section | None:
     """What more restarts and more gradients are worth; None if the experiment did not ask."""
     parts = []
+    marked: list[Panel] = []
     for number, dataset in enumerate(results.datasets):
         for what, panels, across, up in (
             ("restarts", over_restarts(results, dataset.name), "restarts", "mean distance ({})"),
             ("queries", over_queries(results, dataset.name), "gradients", "mean robust accuracy (%)"),
         ):
-            names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+            names = list(dict.fromkeys(name for panel in panels.values() for name in panel.lines))
             figures = [
-                _effort(f"{what}-{number}-{place}", f"{norm}, {model}", lines, names, (across, up.format(norm)))
-                for place, ((norm, model), lines) in enumerate(panels.items())
+                _effort(f"{what}-{number}-{place}", f"{norm}, {model}", panel, names, (across, up.format(norm)))
+                for place, ((norm, model), panel) in enumerate(panels.items())
             ]
+            marked.extend(panels.values())
             if figures:
                 parts.append(Part(f"{dataset.name}: {WORTH[what]}", figures=tuple(figures)))
     lead = (
-        "Mean distance of the fooled, by how many starts an attack has; and robust accuracy, averaged over the radii, "
-        "by how many gradients it has, from the input and with one start: PGD shares them among the radii, and what "
-        "it fools at one it does not attack again."
+        "Mean distance, by how many starts an attack has; and robust accuracy, averaged over the radii, by how many "
+        "gradients it has, from the input and with one start: PGD shares them among the radii, and what it fools at "
+        "one it does not attack again."
     )
+    common, alone = partly_fooled(marked)
+    lead += " Open marker: the run did not fool every correctly classified sample." if common else ""
+    lead += f" {ALONE}" if alone else ""
     return Section("efforts", "Restarts and gradients", lead, tuple(parts)) if parts else None
 
 
-def _effort(
-    identity: str, title: str, lines: Mapping[str, Sequence[Point]], names: Sequence[str], axes: tuple[str, str]
-) -> Figure:
-    drawn = [Line(name, names.index(name), points) for name, points in lines.items()]
-    most = max(x for points in lines.values() for x, _ in points)
-    last = "; ".join(f"{name}: {value:.4g}" for name, points in lines.items() for x, value in points if x == most)
-    return Figure(identity, title, f"With {most:g} {axes[0]}, {last}.", charts.points(drawn, *axes))
+def _effort(identity: str, title: str, panel: Panel, names: Sequence[str], axes: tuple[str, str]) -> Figure:
+    if not panel.lines:
+        return Figure(identity, title, panel.says, None)
+    drawn = [Line(name, names.index(name), points) for name, points in panel.lines.items()]
+    most = max(point.x for points in panel.lines.values() for point in points)
+    last = [
+        f"{name}: {point.y:.4g}{point.part and f' (over {point.part})'}"
+        for name, points in panel.lines.items()
+        for point in points
+        if point.x == most
+    ]
+    says = f"With {most:g} {axes[0]}, {'; '.join(last)}."
+    return Figure(identity, title, f"{says} {panel.says}".strip(), charts.points(drawn, *axes))
 
 
 def making(subject: Subject) -> Making:

@@ -17,15 +17,18 @@ from pdpgd.extras import need
 from pdpgd.files import make_folder, output_path, replace_file
 from pdpgd.report.examples_figure import draw_examples, shown_attack
 from pdpgd.report.names import distance_label, file_stem, norm_name
-from pdpgd.report.panels import Panels, Point, over_queries, over_restarts
+from pdpgd.report.panels import ALONE, Panel, Panels, Point, over_queries, over_restarts, partly_fooled
 
 FOLDER = "figures"
 # Okabe & Ito's colours, which the colour-blind can tell apart; markers and dashes differ too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
-# Inches.
+# Inches: a panel, and a line of what the marks mean.
 PANEL = (2.5, 1.75)
+KEY = 0.14
+# Of the notes to a panel and to a point: size in points, and a shade of grey that is dark enough in print.
+SMALL, TINY, GREY = 7, 6, "0.35"
 # Of a figure of images: dots an inch, the best first, and bytes.
 DOTS = (160, 130, 110, 90)
 LARGEST = 200_000
@@ -60,7 +63,16 @@ def write_figures(results: Results, folder: str | Path) -> list[Path]:
 
 
 def draw_restarts(results: Results, dataset: str) -> Any:
-    """Mean distance against restarts, a row of panels for each norm and a column for each model; None if no cells."""
+    """Mean distance against restarts, a row of panels for each norm and a column for each model; None if no cells.
+
+    Args:
+        results: The results of an experiment.
+        dataset: Name of one of its data sets.
+
+    Returns:
+        A figure of matplotlib's. Each panel has the means over the samples that all of its runs fooled, and says how
+        many these are where they are not all.
+    """
     panels = over_restarts(results, dataset)
     return _drawn(results.dataset(dataset), panels, across="restarts", up=distance_label)
 
@@ -77,15 +89,18 @@ def draw_queries(results: Results, dataset: str) -> Any:
 
 
 def _drawn(dataset: DatasetInfo, panels: Panels, *, across: str, up: Callable[[str], str]) -> Any:
-    """A grid of panels and one legend above; the panels that have no lines say so."""
+    """A grid of panels, one legend above, and what the marks mean below; the panels that have no lines say so."""
     if not panels:
         return None
     norms = list(dict.fromkeys(norm for norm, _ in panels))
     models = [model for model in dataset.models if any(model == other for _, other in panels)]
-    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel.lines))
+    told = _key(panels)
+    # The titles of the first row stand above the notes of its panels, all at one height.
+    noted = any(panel.note and panel.lines for (norm, _), panel in panels.items() if norm == norms[0])
     matplotlib = need("matplotlib", extra="report", purpose="a figure")
     with matplotlib.rc_context(STYLE):
-        size = (PANEL[0] * max(len(models), 2), PANEL[1] * len(norms) + 0.6)
+        size = (PANEL[0] * max(len(models), 2), PANEL[1] * len(norms) + 0.6 + KEY * len(told))
         figure = need("matplotlib.figure", extra="report", purpose="a figure").Figure(
             figsize=size, layout="constrained"
         )
@@ -93,50 +108,96 @@ def _drawn(dataset: DatasetInfo, panels: Panels, *, across: str, up: Callable[[s
         for row, norm in enumerate(norms):
             for column, model in enumerate(models):
                 axes = grid[row, column]
-                _draw_lines(axes, panels.get((norm, model), {}), names)
+                panel = panels.get((norm, model), Panel({}))
+                _draw_panel(axes, panel, names)
                 if row == 0:
-                    axes.set_title(_plain(model))
+                    axes.set_title(_plain(model), pad=14 if noted else None)
                 if row == len(norms) - 1:
                     axes.set_xlabel(across)
                 if column == 0:
                     axes.set_ylabel(up(norm))
-        handles = [_line_in(grid, name) for name in names]
-        figure.legend(
-            handles,
-            [_plain(name) for name in names],
-            loc="outside upper center",
-            ncols=min(4, len(names)),
-            frameon=False,
-        )
+        if names:
+            figure.legend(
+                [_line_in(grid, name) for name in names],
+                [_plain(name) for name in names],
+                loc="outside upper center",
+                ncols=min(4, len(names)),
+                frameon=False,
+            )
+        if told:
+            figure.supxlabel("\n".join(told), fontsize=SMALL, color=GREY)
     return figure
 
 
-def _draw_lines(axes: Any, lines: dict[str, list[Point]], names: Sequence[str]) -> None:
-    for name, points in lines.items():
-        number = names.index(name)
-        horizontal, vertical = zip(*sorted(points), strict=True)
-        axes.plot(
-            horizontal,
-            vertical,
-            label=name,
-            color=COLOURS[number % len(COLOURS)],
-            marker=MARKERS[number % len(MARKERS)],
-            linestyle=DASHES[number % len(DASHES)],
-            markersize=4,
-            linewidth=1.4,
-        )
-    ticks = sorted({across for points in lines.values() for across, _ in points})
+def _key(panels: Panels) -> list[str]:
+    """What the marks mean, a line each; none where nothing is marked."""
+    common, alone = partly_fooled(panels.values())
+    lines = [
+        "n of m samples: the mean is over the n samples that every run of the panel fooled.",
+        "Open marker: the run did not fool all m correctly classified samples.",
+    ]
+    return (lines if common else []) + ([ALONE] if alone else [])
+
+
+def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
+    ticks = sorted({point.x for points in panel.lines.values() for point in points})
     if not ticks:
-        axes.text(0.5, 0.5, "no results", transform=axes.transAxes, ha="center", va="center", color="0.4")
+        axes.text(0.5, 0.5, _plain(panel.note), transform=axes.transAxes, ha="center", va="center", color=GREY)
         axes.set_xticks([])
         axes.set_yticks([])
         return
+    for name, points in panel.lines.items():
+        _draw_line(axes, name, names.index(name), points)
+    if panel.note:
+        axes.text(
+            1, 1.02, _plain(panel.note), transform=axes.transAxes, ha="right", va="bottom", fontsize=SMALL, color=GREY
+        )
+    alone = [point for points in panel.lines.values() for point in points if point.part]
+    if alone:
+        axes.margins(y=0.15)
+    for point in alone:
+        # At the edges of the panel the text goes inwards, so that it does not run into the axis.
+        side = "left" if point.x == ticks[0] else "right" if point.x == ticks[-1] else "center"
+        shift = {"left": -3, "right": 3, "center": 0}[side]
+        axes.annotate(
+            point.part,
+            (point.x, point.y),
+            xytext=(shift, 4),
+            textcoords="offset points",
+            ha=side,
+            color=GREY,
+            fontsize=TINY,
+        )
     if ticks[0] > 0 and ticks[-1] >= 10 * ticks[0]:
         axes.set_xscale("log")
     axes.set_xticks(_thinned(ticks), [f"{tick:g}" for tick in _thinned(ticks)])
     axes.set_xticks([], minor=True)
     axes.grid(True, color="0.9", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_line(axes: Any, name: str, number: int, points: Sequence[Point]) -> None:
+    """Through the points that can be compared; runs that did not fool all samples have an open marker."""
+    style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
+    line = sorted((point.x, point.y) for point in points if not point.part)
+    axes.plot(
+        [x for x, _ in line],
+        [y for _, y in line],
+        label=name,
+        linestyle=DASHES[number % len(DASHES)],
+        linewidth=1.4,
+        **style,
+    )
+    partly = [(point.x, point.y) for point in points if not point.whole]
+    if partly:
+        axes.plot(
+            [x for x, _ in partly],
+            [y for _, y in partly],
+            label=f"_{name}, open",
+            linestyle="none",
+            markerfacecolor="white",
+            **style,
+        )
 
 
 def _thinned(ticks: list[float], most: int = 6) -> list[float]:

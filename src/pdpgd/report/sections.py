@@ -20,6 +20,12 @@ from pdpgd.report.sources import Series, Subject
 STEPS, FEWEST, MOST = 120_000, 100, 2000
 
 
+_BOXES = (
+    "Boxes are quartiles of the fooled samples, whiskers hold 90% of them. An attack with a star did not fool all: its "
+    "box is of the easier ones."
+)
+
+
 @dataclass(frozen=True)
 class Figure:
     id: str
@@ -217,7 +223,7 @@ def _curve_says(lines: Sequence[Line], norm: str, group: Group) -> str:
 
 def _distance_says(lines: Sequence[Line], norm: str) -> str:
     many = len(lines) > charts.BANDS
-    sentences = ["Boxes are quartiles, whiskers hold 90% of the fooled samples."] if many else []
+    sentences = [_BOXES] if many else []
     for line in lines:
         wrong, unfooled = int((line.values == 0).sum()), int(np.isinf(line.values).sum())
         who = f"{line.label}: " if len(lines) > 1 else ""

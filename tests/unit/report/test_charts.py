@@ -119,3 +119,9 @@ def test_the_best_so_far_is_drawn_from_where_half_are_fooled() -> None:
     assert (line["x"], line["y"]) == ([10, 100], [4.0, 2.0])
     nothing = Trace(np.array([1]), np.full((3, 1), np.inf))
     assert charts.courses([Line("a", 0, nothing)], "l2") is None
+
+
+def test_a_box_of_fewer_samples_than_all_has_a_star() -> None:
+    spec = charts.boxes([Line("a", 0, DISTANCES[:-1]), Line("b", 1, DISTANCES)], "l2")
+    assert spec is not None
+    assert {each["name"] for each in spec["data"]} == {"a", "b*"}

@@ -133,7 +133,7 @@ def test_an_experiment_stands_alone(folder: Path) -> None:
 def test_restarts_and_gradients_are_drawn_if_the_experiment_has_them() -> None:
     table = cell("pdpgd", (0.5, 0.25, 0.0))
     assert efforts(results(table)) is None
-    few, many = (replace(table, role="restarts", restarts=count, mean_distance=2 / count) for count in (1, 4))
+    few, many = (replace(table, role="restarts", restarts=count, fooled=8, mean_distance=2 / count) for count in (1, 4))
     asked = replace(table, role="queries", gradients=10, penalty=1.0)
     section = efforts(results(table, few, many, asked))
     assert section is not None
@@ -142,3 +142,42 @@ def test_restarts_and_gradients_are_drawn_if_the_experiment_has_them() -> None:
     assert (line["x"], line["y"]) == ([1.0, 4.0], [2.0, 0.5])
     assert queries[0].chart["data"][0]["y"] == [25.0]
     assert "C = 1: 25" in queries[0].says
+
+
+def partly_fooled(**other: object) -> list[Cell]:
+    """More restarts fool more samples, and the mean over these rises."""
+    first = replace(cell("fab", (0.5, 0.25, 0.0)), role="restarts")
+    counts = ((1, 4, 1.0, 0.5), (4, 6, 2.0, 0.25))
+    return [
+        replace(first, restarts=n, fooled=f, mean_distance=own, **{"common": 4, "common_mean": mean, **other})  # type: ignore[arg-type]
+        for n, f, own, mean in counts
+    ]
+
+
+def test_the_mean_over_restarts_is_over_the_samples_that_all_runs_fooled_and_says_so() -> None:
+    section = efforts(results(*partly_fooled()))
+    assert section is not None
+    assert "Open marker: the run did not fool every" in section.lead
+    (figure,) = section.parts[0].figures
+    (line,) = figure.chart["data"]
+    assert line["y"] == [0.5, 0.25]
+    assert line["marker"]["symbol"] == ["circle-open"] * 2
+    assert figure.says == "With 4 restarts, FAB: 0.25. Over the 4 of 8 samples that every run fooled."
+
+
+def test_means_over_other_samples_are_not_joined_by_a_line() -> None:
+    section = efforts(results(*partly_fooled(common=None, common_mean=None)))
+    assert section is not None
+    assert "not comparable with the others" in section.lead
+    (figure,) = section.parts[0].figures
+    (alone,) = figure.chart["data"]
+    assert (alone["mode"], alone["text"], alone["showlegend"]) == ("markers+text", ["4 of 8", "6 of 8"], True)
+    assert figure.says == "With 4 restarts, FAB: 2 (over 6 of 8)."
+
+
+def test_runs_without_a_sample_in_common_have_no_chart() -> None:
+    section = efforts(results(*partly_fooled(common=0, common_mean=None)))
+    assert section is not None
+    (figure,) = section.parts[0].figures
+    assert figure.chart is None
+    assert figure.says == "No sample was fooled by all runs."

@@ -93,6 +93,85 @@ def test_a_panel_without_results_says_so_and_a_figure_without_any_is_left_out(tm
     assert not (tmp_path / "figures").exists()
 
 
+def partial_cells() -> list[Cell]:
+    """FAB fools more samples with more restarts, and its mean over them rises; PDPGD fools all."""
+    fab = zip((1, 3, 10), (40, 60, 80), (1.0, 1.4, 1.8), (1.0, 0.9, 0.8), strict=True)
+    return [
+        *(
+            cell("pdpgd", n, "l1", "plain", role="restarts", mean_distance=2.0 / n, common=40, common_mean=0.5 / n)
+            for n in (1, 3, 10)
+        ),
+        *(
+            cell("fab", n, "l1", "plain", role="restarts", fooled=f, mean_distance=own, common=40, common_mean=mean)
+            for n, f, own, mean in fab
+        ),
+    ]
+
+
+def texts_of(axes: Any) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def test_a_curve_does_not_rise_because_more_samples_are_fooled() -> None:
+    """It is over the samples that all runs of the panel fooled, which the panel says."""
+    figure = draw_restarts(results_of(*partial_cells()), "mnist")
+    (axes,) = figure.axes
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    assert lines["FAB"].get_ydata().tolist() == [1.0, 0.9, 0.8]
+    assert lines["PDPGD (ours)"].get_ydata().tolist() == pytest.approx([0.5, 0.5 / 3, 0.05])
+    assert texts_of(axes) == ["40 of 98 samples"]
+    assert "every run of the panel fooled" in figure.get_supxlabel()
+
+
+def test_runs_that_did_not_fool_all_have_open_markers() -> None:
+    (axes,) = draw_restarts(results_of(*partial_cells()), "mnist").axes
+    (opened,) = [line for line in axes.get_lines() if line.get_markerfacecolor() == "white"]
+    assert opened.get_label() == "_FAB, open"
+    assert opened.get_xdata().tolist() == [1, 3, 10]
+    assert opened.get_linestyle() == "None"
+
+
+def test_means_over_other_samples_stand_alone_where_the_common_ones_are_not_known() -> None:
+    """As in results that were written before they were counted."""
+    cells = [replace(each, common=None, common_mean=None) for each in partial_cells()]
+    cells.append(cell("fab", 100, "l1", "plain", role="restarts", mean_distance=1.9))
+    figure = draw_restarts(results_of(*cells), "mnist")
+    (axes,) = figure.axes
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    assert lines["FAB"].get_xydata().tolist() == [[100, 1.9]]
+    assert lines["_FAB, open"].get_ydata().tolist() == [1.0, 1.4, 1.8]
+    assert lines["PDPGD (ours)"].get_ydata().tolist() == pytest.approx([2.0, 2 / 3, 0.2])
+    assert texts_of(axes) == ["40 of 98", "60 of 98", "80 of 98"]
+    assert "not comparable with the others" in figure.get_supxlabel()
+
+
+def test_where_all_were_fooled_nothing_is_marked() -> None:
+    figure = draw_restarts(results_of(*restart_cells()), "mnist")
+    assert figure.get_supxlabel() == ""
+    assert all(not axes.texts and len(axes.get_lines()) == 2 for axes in figure.axes)
+
+
+def test_a_panel_whose_runs_have_no_sample_in_common_says_so(tmp_path: Path) -> None:
+    nothing = {"common": 0, "common_mean": None}
+    cells = [replace(each, fooled=20, **nothing) for each in partial_cells()]
+    (axes,) = draw_restarts(results_of(*cells), "mnist").axes
+    assert texts_of(axes) == ["no sample was fooled by all runs"]
+    assert axes.get_lines() == []
+    cells = [replace(each, fooled=0, mean_distance=None, common=None, common_mean=None) for each in cells]
+    (axes,) = draw_restarts(results_of(*cells), "mnist").axes
+    assert texts_of(axes) == ["no sample was fooled"]
+    assert len(write_figures(results_of(*cells), tmp_path)) == 1
+
+
+def test_a_run_that_fooled_none_is_named_and_has_no_point() -> None:
+    cells = partial_cells()
+    cells[3] = replace(cells[3], fooled=0, mean_distance=None, common=None, common_mean=None)
+    (axes,) = draw_restarts(results_of(*cells), "mnist").axes
+    assert texts_of(axes) == ["40 of 98 samples; FAB-1 fooled none"]
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    assert lines["FAB"].get_xdata().tolist() == [3, 10]
+
+
 def test_names_that_are_formulas_or_markup_are_drawn_as_they_are(tmp_path: Path) -> None:
     name, model = "set/<b>", "$x_1$ & <i>"
     info = dataset_info(name)

@@ -114,7 +114,8 @@ def show(console: Console, comparison: Comparison) -> None:
             console.print(f"{row.label} ({norm}) failed: {row.failure}", style="bold", markup=False, soft_wrap=True)
     console.print(
         "Fooled: of the samples that were right. Mean: distance of those that were fooled; none of attacks that were "
-        "run at given radii. Best: at how many radii no other attack leaves less; gap: to the least that any leaves.",
+        f"run at given radii{_partly(comparison)}. Best: at how many radii no other attack leaves less; gap: to the "
+        "least that any leaves.",
         soft_wrap=True,
     )
     verdicts = dict.fromkeys(
@@ -128,16 +129,20 @@ def show(console: Console, comparison: Comparison) -> None:
 
 
 def _statistics(comparison: Comparison, norm: str) -> Table:
+    from pdpgd.evaluation.metrics import PARTIAL
+
     statistics = comparison.statistics(norm)
     numbers = {row["attack"]: row for row in comparison.as_json()[norm]["attacks"]}
-    table = _table("", ("fooled", "mean", "robust acc.", "best", "mean gap", "max gap", "passes", "seconds"))
+    # In two lines where that is narrower, so that the table fits into 80 columns.
+    headings = ("fooled", "mean", "robust\nacc.", "best", "mean\ngap", "max\ngap", "passes", "seconds")
+    table = _table("", headings)
     for row in comparison.of(norm):
         mine, found = statistics[row.label], numbers[row.label]
-        mean = found["mean_distance"]
+        mean = "-" if found["mean_distance"] is None else f"{found['mean_distance']:.4g}"
         table.add_row(
             row.label + _broken(row),
             f"{found['fooled'] / max(1, found['right']):.1%}",
-            "-" if mean is None else f"{mean:.4g}",
+            f"{mean}{PARTIAL}" if row.partial else mean,
             f"{mine.mean_accuracy:.2%}",
             str(mine.times_best),
             f"{100 * mine.mean_gap:.2f}",
@@ -146,6 +151,15 @@ def _statistics(comparison: Comparison, norm: str) -> Table:
             f"{row.seconds():.1f}",
         )
     return table
+
+
+def _partly(comparison: Comparison) -> str:
+    """What the star at a mean says, if there is one."""
+    from pdpgd.evaluation.metrics import PARTIAL
+
+    if not any(row.partial for norm in comparison.radii for row in comparison.of(norm)):
+        return ""
+    return f"; {PARTIAL} not all were fooled, so it is not comparable with a mean over all"
 
 
 def _accuracies(comparison: Comparison, norm: str) -> Table:
@@ -161,9 +175,9 @@ def _table(title: str, headings: tuple[str, ...]) -> Table:
     from rich.table import Table
 
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("attack", no_wrap=True)
+    table.add_column("attack", no_wrap=True, vertical="bottom")
     for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right", no_wrap=True, vertical="bottom")
     return table
 
 

@@ -114,7 +114,7 @@ def show(
         soft_wrap=True,
     )
     console.print(_table(evaluation))
-    console.print("Distances are of the samples that were fooled; at 8 bits, the median again.\n")
+    console.print(_means(evaluation), soft_wrap=True)
     console.print(drawn({norm: evaluation.curve(norm) for norm in evaluation.norms}), markup=False)
     for norm, radius in radii:
         share = evaluation.robust_accuracy(radius, norm)
@@ -139,6 +139,8 @@ def _table(evaluation: Evaluation) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    from pdpgd.evaluation.metrics import PARTIAL
+
     table = Table(
         title="The least change that fools the model", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
@@ -147,14 +149,30 @@ def _table(evaluation: Evaluation) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for norm, numbers in evaluation.as_json()["norms"].items():
         counts = numbers["counts"]
-        distances = (numbers[name] for name in ("mean", "median", "median_8bit"))
+        mean, *medians = (
+            "-" if numbers[name] is None else f"{numbers[name]:.3g}" for name in ("mean", "median", "median_8bit")
+        )
         table.add_row(
             norm,
             *(str(counts[name]) for name in ("fooled", "not fooled", "unverified")),
-            *("-" if value is None else f"{value:.3g}" for value in distances),
+            mean if evaluation.whole(norm) else f"{mean}{PARTIAL}",
+            *medians,
             str(numbers["fragile"]),
         )
     return table
+
+
+def _means(evaluation: Evaluation) -> str:
+    """What the distances of the table are over, below it."""
+    from pdpgd.evaluation.metrics import PARTIAL
+
+    if all(map(evaluation.whole, evaluation.norms)):
+        return "Distances are of the samples that were right, all of them fooled; at 8 bits, the median again.\n"
+    return (
+        f"Mean: over the fooled samples; {PARTIAL} not all were fooled, so it is not comparable with a mean over all. "
+        "Median: over all that were right, those not fooled counted as farthest; - if more than half were not. At 8 "
+        "bits, the median again.\n"
+    )
 
 
 def _show_reliability(console: Console, evaluation: Evaluation) -> None:

@@ -42,6 +42,11 @@ class Row:
         """Whether it looked for the smallest perturbation, and not within given radii."""
         return self.evaluation is None or "radii" not in self.evaluation.spec.settings
 
+    @property
+    def partial(self) -> bool:
+        """Whether its mean distance is over fewer than all correctly classified samples, as some were not fooled."""
+        return self.searched and bool(np.isinf(self.distances).any())
+
     def passes(self) -> float:
         """Forward + backward, of all samples that are right, each."""
         assert self.evaluation is not None

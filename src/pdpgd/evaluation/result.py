@@ -97,6 +97,18 @@ class Evaluation:
         status = self.column("status", norm)
         return {name: int((status == name).sum()) for name in records.STATUSES}
 
+    def whole(self, norm: str) -> bool:
+        """Tell whether the mean distance in a norm is over all correctly classified samples.
+
+        Args:
+            norm: One of the norms of the run.
+
+        Returns:
+            True if each of them was fooled. Otherwise the mean is over those that were, and rises when more are.
+        """
+        counts = self.counts(norm)
+        return counts[records.NOT_FOOLED] + counts[records.UNVERIFIED] == 0
+
     def examples(self, norm: str, *, eight_bit: bool = False) -> NDArray[Any]:
         """The point of each sample: float32 in [0, 1], or uint8; the input itself where none was found."""
         self._check_norm(norm)
@@ -161,12 +173,14 @@ class Evaluation:
                     counts[records.FOOLED],
                     counts[records.NOT_FOOLED],
                     counts[records.UNVERIFIED],
-                    _shown(numbers["mean"]),
+                    _shown(numbers["mean"]) + ("" if self.whole(norm) else metrics.PARTIAL),
                     _shown(numbers["median"]),
                     _shown(numbers["median_8bit"]),
                     numbers["fragile"],
                 )
             )
+        if not all(map(self.whole, self.norms)):
+            lines.append(f"{metrics.PARTIAL} the mean of the fooled samples alone: not all were fooled")
         return "\n".join([*lines, f"reliability: {self.reliability.verdict}"])
 
     def __str__(self) -> str:
@@ -178,6 +192,7 @@ class Evaluation:
             "counts": self.counts(norm),
             "mean": _number(metrics.mean(distances)),
             "median": _number(metrics.quantile(distances, 0.5)),
+            "fooled_8bit": int(metrics.fooled(rough).sum()),
             "mean_8bit": _number(metrics.mean(rough)),
             "median_8bit": _number(metrics.quantile(rough, 0.5)),
             "deciles": [_number(metrics.quantile(distances, share)) for share in DECILES],

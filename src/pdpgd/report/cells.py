@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pdpgd.evaluation.metrics import PARTIAL
 from pdpgd.experiments.results import Cell, DatasetInfo, Results
 from pdpgd.report.names import cell_name, norm_name
 from pdpgd.report.table import Item
@@ -47,7 +48,7 @@ class Runs:
     def unfooled(self) -> set[str]:
         """The models on which it did not fool every sample that was right: their mean is over others than that of one
         that did."""
-        return {model for model, cell in self.done.items() if cell.fooled < cell.right}
+        return {model for model, cell in self.done.items() if not cell.whole}
 
     def failures(self) -> list[str]:
         """At most one sentence."""
@@ -56,8 +57,8 @@ class Runs:
 
     def misses(self) -> list[str]:
         """At most one sentence."""
-        parts = [f"{self.cells[model].fooled} of {self.cells[model].right} on {model}" for model in self.unfooled()]
-        return [f"{self._told} fooled {', '.join(sorted(parts))}."] if parts else []
+        parts = [f"{cell.part} on {model}" for model, cell in self.done.items() if not cell.whole]
+        return [f"{PARTIAL} {self._told} fooled {', '.join(parts)}."] if parts else []
 
     def breaks(self) -> list[str]:
         return [

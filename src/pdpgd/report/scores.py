@@ -7,11 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from pdpgd.evaluation import records
+from pdpgd.evaluation import metrics, records
 from pdpgd.report import sheets, wording
 from pdpgd.report.sections import Part, Section
 from pdpgd.report.sheets import Sheet
 from pdpgd.report.sources import Source, Subject
+
+LEAD = (
+    "Means and medians are of distances: the mean of the fooled samples, the median of all that were right, with those "
+    f"that were not fooled beyond all others. {metrics.PARTIAL}: not all were fooled, and the mean is not comparable "
+    "with one over all."
+)
 
 
 def numbers(subject: Subject) -> Section:
@@ -24,8 +30,7 @@ def numbers(subject: Subject) -> Section:
             table for norm in source.norms for table in _comparison_numbers(source, norm, f"{number}-{norm}")
         )
         parts.append(Part(source.label if len(subject.sources) > 1 else "", sheets=tables))
-    lead = "Means and medians are of distances: the mean of the fooled samples, the median of all that were right."
-    return Section("numbers", "The numbers", lead, tuple(parts))
+    return Section("numbers", "The numbers", LEAD, tuple(parts))
 
 
 def _run_numbers(sources: Sequence[Source]) -> Sheet:
@@ -34,12 +39,13 @@ def _run_numbers(sources: Sequence[Source]) -> Sheet:
         found = source.evaluation.as_json()["norms"]
         for norm in source.norms:
             numbers, counts = found[norm], found[norm]["counts"]
-            sizes = (numbers[name] for name in ("mean", "median", "median_8bit"))
+            sizes = (numbers[name] for name in ("median", "median_8bit"))
             rows.append(
                 [
                     *([sheets.words(source.label)] if len(sources) > 1 else []),
                     sheets.words(norm),
                     *(sheets.number(counts[name]) for name in records.STATUSES),
+                    sheets.mean(numbers["mean"], norm, whole=source.evaluation.whole(norm)),
                     *(sheets.distance(np.nan if size is None else size, norm) for size in sizes),
                     sheets.number(numbers["fragile"]),
                 ]
@@ -54,15 +60,15 @@ def _comparison_numbers(source: Source, norm: str, id: str) -> list[Sheet]:
     assert comparison is not None
     statistics, accuracies = comparison.statistics(norm), comparison.accuracies(norm)
     numbers = {row["attack"]: row for row in comparison.as_json()[norm]["attacks"]}
+    partial = {row.label for row in comparison.of(norm) if row.partial}
     rows = []
     for label, mine in statistics.items():
         found = numbers[label]
-        mean = np.nan if found["mean_distance"] is None else found["mean_distance"]
         rows.append(
             [
                 sheets.words(label),
                 sheets.share(found["fooled"] / max(1, found["right"])),
-                sheets.distance(mean, norm) if norm != "l0" else sheets.number(mean, f"{mean:.3g}"),
+                sheets.mean(found["mean_distance"], norm, whole=label not in partial),
                 sheets.share(mine.mean_accuracy),
                 sheets.number(mine.times_best),
                 sheets.Cell(f"{100 * mine.mean_gap:.2f}", mine.mean_gap),

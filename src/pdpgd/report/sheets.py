@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from pdpgd.evaluation.metrics import PARTIAL
 from pdpgd.report import wording
 
 
@@ -62,6 +63,12 @@ def distance(value: float, norm: str) -> Cell:
     if np.isnan(value):
         return Cell(wording.NOTHING, None)
     return Cell(wording.size(value, norm), float("inf") if np.isinf(value) else float(f"{value:.7g}"))
+
+
+def mean(value: float | None, norm: str, *, whole: bool) -> Cell:
+    """A mean distance, with a star if it is not `whole`: over all correctly classified samples."""
+    cell = distance(np.nan if value is None else value, norm)
+    return cell if whole else replace(cell, text=f"{cell.text}{PARTIAL}")
 
 
 def sheet(id: str, caption: str, headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Sheet:

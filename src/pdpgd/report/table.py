@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from pdpgd.evaluation.metrics import PARTIAL
 from pdpgd.report.names import DASH, ELL, SIGMA
 
 Value = float | str | None
@@ -29,11 +30,14 @@ class Item:
     """The same in the paper, shown beside it."""
     paper_digits: int | None = None
     """None: as many as ours."""
+    part: str = ""
+    """The samples that a mean is over ("43 of 46") where they are not all; empty if they are. A star stands behind such
+    a number, and a column of the CSV has the count."""
 
     @property
     def text(self) -> str:
         """Without the paper's."""
-        return _shown(self.value, self.digits)
+        return _shown(self.value, self.digits) + (PARTIAL if self.part else "")
 
     @property
     def paper_text(self) -> str:
@@ -78,6 +82,11 @@ class Table:
     def papers(self) -> tuple[bool, ...]:
         """The columns in which the paper has numbers."""
         return tuple(any(row[place].paper is not None for row in self.rows) for place in range(len(self.headings)))
+
+    @property
+    def parts(self) -> tuple[bool, ...]:
+        """The columns in which some means are not over all samples."""
+        return tuple(any(row[place].part for row in self.rows) for place in range(len(self.headings)))
 
     @property
     def numeric(self) -> tuple[bool, ...]:
@@ -154,14 +163,15 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Every digit, and the paper's numbers in columns of their own."""
+    """Every digit; the paper's numbers, and which part of the samples a mean is over, in columns of their own."""
+    extra = list(zip(table.parts, table.papers, strict=True))
     lines: list[list[str]] = [[]]
-    for name, paper in zip(table.columns, table.papers, strict=True):
-        lines[0] += [name, f"{name} (paper)"] if paper else [name]
+    for name, (part, paper) in zip(table.columns, extra, strict=True):
+        lines[0] += [name, *([f"{name} (over)"] if part else []), *([f"{name} (paper)"] if paper else [])]
     for row in table.rows:
         line: list[str] = []
-        for item, paper in zip(row, table.papers, strict=True):
-            line += [_exact(item.value), _exact(item.paper)] if paper else [_exact(item.value)]
+        for item, (part, paper) in zip(row, extra, strict=True):
+            line += [_exact(item.value), *([item.part] if part else []), *([_exact(item.paper)] if paper else [])]
         lines.append(line)
     return "".join(map(_csv_line, lines))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pdpgd.catalogue import ATTACKS
-from pdpgd.evaluation.metrics import Statistics, compared
+from pdpgd.evaluation.metrics import PARTIAL, Statistics, compared
 from pdpgd.experiments import published
 from pdpgd.experiments.results import DatasetInfo, Results
 from pdpgd.files import make_folder, output_path, replace_file
@@ -117,7 +117,7 @@ def _distances(results: Results, dataset: DatasetInfo) -> Table:
         title=f"Mean distance on {dataset.name} (the paper's Table III)",
         caption=f"The mean size of the perturbations, over the samples that were right and were fooled, of "
         f"{images(dataset)}; {norm_name('l0')} counts pixels. Attacks that were run within radii have none. Best in "
-        "bold, among those that fooled all." + bracketed(rows, "the paper's, on its own models"),
+        f"bold, among those that fooled all.{_partly(rows)}" + bracketed(rows, "the paper's, on its own models"),
         headings=("norm", "attack", *models),
         rows=tuple(rows),
         grouped=True,
@@ -134,7 +134,19 @@ def _distance(runs: Runs, dataset: DatasetInfo, model: str) -> Item:
     cell, kind = runs.cells.get(model), dataset.models[model].like
     paper = published.mean_norm(dataset.like, runs.norm, kind, runs.first.attack, runs.first.restarts)
     printed = 0 if paper is None or paper.is_integer() else len(repr(paper).partition(".")[2])
-    return Item(None if cell is None else cell.mean_distance, paper=paper, paper_digits=printed)
+    if cell is None:
+        return Item(None, paper=paper, paper_digits=printed)
+    return Item(cell.mean_distance, paper=paper, paper_digits=printed, part="" if cell.whole else cell.part)
+
+
+def _partly(rows: Sequence[Row]) -> str:
+    """What a star means, if there is one."""
+    if not any(item.part for row in rows for item in row):
+        return ""
+    return (
+        f" {PARTIAL}: not all were fooled, and the mean over those that were is not comparable with one over all; the "
+        "notes say how many."
+    )
 
 
 def _complete(results: Results, dataset: DatasetInfo, norm: str) -> Table:

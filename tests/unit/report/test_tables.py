@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pdpgd.experiments.results import Cell, Results
+from pdpgd.report.experiment import section
 from pdpgd.report.names import DASH, attack_name, norm_name, radius_name
-from pdpgd.report.table import Item, Table, to_latex, to_markdown
+from pdpgd.report.table import Item, Table, to_csv, to_latex, to_markdown
 from pdpgd.report.tables import tables, write_tables
 from support.experiments import COSTS, SAMPLES, cell, dataset_info, failed, results_of, table_cells
 
@@ -108,7 +109,39 @@ def test_table_3_has_no_attacks_within_radii_and_bars_means_over_fewer_samples(m
     assert texts(best) == ["0.0300 (0.063)", "0.200 (0.316)", "0.0500 (0.166)"]
     assert all(item.bold for item in best)
     assert texts(row(table, L2, "B&B"))[1] == f"{DASH} (1.4)"
-    assert f"DeepFool in {LINF} fooled 90 of 98 on plain." in table.notes
+    assert f"* DeepFool in {LINF} fooled 90 of 98 on plain." in table.notes
+
+
+def test_a_mean_over_fewer_samples_is_marked_in_every_form(made: dict[str, Table], results: Results) -> None:
+    table = made["table-3-mnist"]
+    assert [item.text for item in row(table, LINF, "DeepFool")] == ["0.0100*", "0.400", "0.1000"]
+    assert "*: not all were fooled" in table.caption
+    assert r"| 0.0100\* (0.082) |" in to_markdown(table)
+    assert "& 0.0100* (0.082) &" in to_latex(table)
+    lines = list(csv.DictReader(to_csv(table).splitlines()))
+    over = {(line["norm"], line["attack"]): line["plain (over)"] for line in lines}
+    assert {key: text for key, text in over.items() if text} == {(LINF, "DeepFool"): "90 of 98"}
+    assert "linf-at (over)" not in lines[0], "a column for those alone that have such"
+    (sheet,) = [each for each in section(results).parts[0].sheets if each.id == "paper-table-3-mnist"]
+    (cells,) = [cells for cells in sheet.rows if [cell.text for cell in cells[:2]] == [LINF, "DeepFool"]]
+    assert (cells[2].text, cells[2].value, cells[2].strong) == ("0.0100* (0.082)", 0.01, False)
+    assert f"* DeepFool in {LINF} fooled 90 of 98 on plain." in sheet.about
+
+
+def test_the_best_mean_is_one_over_all_samples_or_none() -> None:
+    weak = cell("deepfool", None, "l2", "plain", fooled=3, mean_distance=0.1)
+    none = cell("ddn", None, "l2", "plain", fooled=0, mean_distance=None)
+    (table,) = [each for each in tables(results_of(weak, none)) if each.name == "table-3-mnist"]
+    assert [(each[2].text, each[2].bold) for each in table.rows] == [("0.100*", False), (f"{DASH}*", False)]
+    strong = cell("bb", None, "l2", "plain", mean_distance=0.4)
+    (table,) = [each for each in tables(results_of(weak, none, strong)) if each.name == "table-3-mnist"]
+    assert [each[2].bold for each in table.rows] == [False, False, True]
+
+
+def test_a_table_of_means_over_all_samples_has_no_stars() -> None:
+    (table,) = [each for each in tables(results_of(*table_cells())) if each.name == "table-3-mnist"]
+    assert "*" not in "".join([table.caption, *table.notes, *(item.text for each in table.rows for item in each)])
+    assert "(over)" not in to_csv(table)
 
 
 def test_a_complete_table_has_models_and_radii_and_says_what_failed(made: dict[str, Table]) -> None:
@@ -164,7 +197,7 @@ def test_every_table_is_written_in_three_forms_and_in_the_index(results: Results
         assert tex.count("{") - tex.count(r"\{") == tex.count("}") - tex.count(r"\}")
         with (tmp_path / "new" / "tables" / f"{table.name}.csv").open(encoding="utf-8") as file:
             lines = list(csv.reader(file))
-        assert {len(line) for line in lines} == {len(table.headings) + sum(table.papers)}
+        assert {len(line) for line in lines} == {len(table.headings) + sum(table.papers) + sum(table.parts)}
 
 
 def test_data_sets_whose_names_make_the_same_file_have_files_of_their_own() -> None:

@@ -5,11 +5,20 @@
 A candidate is `count` genes, each the position of a pixel and a value for each of its channels; its fitness is the
 margin of the model. There is no crossover, and nothing but forward passes. Two genes may meet on a pixel: the first of
 them counts, and fewer pixels are changed.
+
+The authors of PDPGD ran the PixelAttack of ART, which evolves otherwise (strategy "best"):
+
+    child_i = best + F (b - c),    F uniform in [1/2, 1) and the same for a generation,    b, c two others than i
+
+The first generation is a Latin hypercube, what leaves its range is drawn anew, and the fitness is the logit of the
+label. Here any candidate that is adversarial ends the search, and values are not rounded to 8 bits; in ART only the
+fittest candidate is looked at.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +27,11 @@ from torch import Tensor
 from pdpgd.attacks.problem import Problem
 from pdpgd.attacks.restarts import batches
 from pdpgd.attacks.task import Task
-from pdpgd.errors import expect_setting
+from pdpgd.criteria import Criterion
+from pdpgd.errors import UnknownNameError, expect_setting
 from pdpgd.game.incumbent import Incumbent
+
+STRATEGIES = ("rand", "best")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +42,17 @@ class OnePixel:
     """Candidates of a sample. Su et al.: 400."""
     generations: int = 100
     """At most, after the first one, which is drawn. Su et al.: 100."""
+    strategy: str = "rand"
+    """Whom a child differs from: one of the population (Su et al.), or the "best" of it (ART). The paper: "best"."""
     scale: float = 0.5
-    """F, the weight of the difference. Su et al.: 0.5."""
+    """F, the weight of the difference, if the strategy is "rand". Su et al.: 0.5."""
     max_rows: int = 128
     """Candidates that the model sees at once, and, but for a larger population, those that are kept: the bound on
     memory. On a CPU a candidate of a LeNet-5 costs 0.35 ms in calls of 128 and 0.75 ms in calls of 1024."""
 
     def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise UnknownNameError("strategy", self.strategy, STRATEGIES)
         for name, least in (("population", 3), ("generations", 1), ("max_rows", 1)):
             value = getattr(self, name)
             expect_setting(self, name, f"an integer of at least {least}", isinstance(value, int) and value >= least)
@@ -58,32 +74,39 @@ class OnePixel:
         children = self._first(chance, count, canvas).to(problem.inputs)
         genes, fitness = children, children.new_full(children.shape[:2], torch.inf)
         for generation in range(self.generations + 1):
-            margin, found = self._judged(task, rows, count, children, canvas)
+            new_fitness, found = self._judged(task, rows, count, children, canvas)
             best.improve(found, at=rows)
             keep = found.size.isinf().nonzero().flatten()
             if len(keep) == 0 or generation == self.generations:
                 return
             rows, count, chance = rows[keep], count[keep], [chance[row] for row in keep.tolist()]
-            genes, fitness, children, margin = genes[keep], fitness[keep], children[keep], margin[keep]
-            fitter = margin < fitness
+            genes, fitness, children, new_fitness = genes[keep], fitness[keep], children[keep], new_fitness[keep]
+            fitter = new_fitness < fitness
             genes = torch.where(fitter[:, :, None, None], children, genes)
-            fitness = torch.where(fitter, margin, fitness)
-            children = self._children(genes, chance, canvas)
+            fitness = torch.where(fitter, new_fitness, fitness)
+            children = (
+                self._of_three(genes, chance, canvas)
+                if self.strategy == "rand"
+                else self._of_the_best(genes, fitness, count, chance)
+            )
 
     def _first(self, chance: list[np.random.Generator], count: Tensor, canvas: Canvas) -> Tensor:
-        """Positions uniform, values normal around the middle of the box: the paper's N(128, 127) in [0, 255].
+        """The first generation. Su et al.: positions uniform, values N(128, 127) in [0, 255]. ART: a Latin hypercube.
 
         Everything is a share: of the side of the image, of the width of the box. The genes that a row has not are 0.
         """
         places, channels = len(canvas.sides), canvas.channels
         genes = np.zeros((len(chance), self.population, int(count.max()), places + channels))
         for row, (generator, own) in enumerate(zip(chance, count.tolist(), strict=True)):
+            if self.strategy == "best":
+                genes[row, :, :own] = _latin_hypercube(generator, (self.population, own, places + channels))
+                continue
             genes[row, :, :own, :places] = generator.random((self.population, own, places))
             values = generator.normal(0.5, 0.5, (self.population, own, channels))
             genes[row, :, :own, places:] = values.clip(0.0, 1.0)
         return torch.from_numpy(genes)
 
-    def _children(self, genes: Tensor, chance: list[np.random.Generator], canvas: Canvas) -> Tensor:
+    def _of_three(self, genes: Tensor, chance: list[np.random.Generator], canvas: Canvas) -> Tensor:
         """a + F (b - c) of three different candidates; positions leave the image on one side and enter on the other."""
         size = self.population
         draws = np.stack([generator.integers((size, size - 1, size - 2), size=(size, 3)) for generator in chance])
@@ -92,23 +115,43 @@ class OnePixel:
         places = len(canvas.sides)
         return torch.cat([children[..., :places].remainder(1.0), children[..., places:].clamp(0.0, 1.0)], dim=3)
 
+    def _of_the_best(self, genes: Tensor, fitness: Tensor, count: Tensor, chance: list[np.random.Generator]) -> Tensor:
+        """best + F (b - c), b and c two other candidates than the child's parent; what leaves [0, 1] is drawn anew."""
+        size = self.population
+        draws = np.stack([generator.integers((size, size - 1, size - 2), size=(size, 3)) for generator in chance])
+        draws[..., 0] = np.arange(size)  # the parent itself
+        scale = torch.tensor([generator.uniform(0.5, 1.0) for generator in chance]).to(genes)
+        anew = np.zeros(genes.shape)
+        for row, (generator, own) in enumerate(zip(chance, count.tolist(), strict=True)):
+            anew[row, :, :own] = generator.random((size, own, genes.shape[3]))
+        _, second, third = (genes.gather(1, _spread(number, genes)) for number in _different(torch.from_numpy(draws)))
+        best = genes[torch.arange(len(genes), device=genes.device), fitness.argmin(1)]
+        children = best[:, None] + scale[:, None, None, None] * (second - third)
+        return torch.where((children < 0) | (children > 1), torch.from_numpy(anew).to(genes), children)
+
     def _judged(
         self, task: Task, rows: Tensor, count: Tensor, children: Tensor, canvas: Canvas
     ) -> tuple[Tensor, Incumbent]:
-        """The margin of every child, and of each row the smallest that is adversarial."""
+        """The fitness of every child, the smaller the fitter, and of each row the smallest that is adversarial."""
         owners = torch.arange(len(rows), device=rows.device).repeat_interleave(self.population)
         candidates = children.flatten(0, 1)
-        margin = children.new_empty(len(owners))
+        fitness = children.new_empty(len(owners))
         best = Incumbent.none(task.inputs[rows])
         for part in batches(torch.arange(len(owners), device=rows.device), self.max_rows):
             owner = owners[part]
             points = canvas.painted(task.inputs[rows[owner]], candidates[part], count[owner])
             logits = task.logits(points, rows[owner])
-            margin[part] = task.criterion.select(rows[owner]).margin(logits)
+            fitness[part] = self._fitness(task.criterion.select(rows[owner]), logits)
             found = task.judged(points, logits, rows[owner])
             first = _smallest(found.size, owner, len(rows))
             best.improve(found.select(first), at=owner[first])
-        return margin.reshape(children.shape[:2]), best
+        return fitness.reshape(children.shape[:2]), best
+
+    def _fitness(self, criterion: Criterion, logits: Tensor) -> Tensor:
+        if self.strategy == "rand":
+            return criterion.margin(logits)
+        own = logits.gather(1, criterion.classes[:, None]).squeeze(1)
+        return -own if criterion.targeted else own
 
 
 @dataclass(frozen=True)
@@ -161,6 +204,13 @@ class Canvas:
             # In single precision the remainder of a share by 1 may be 1.
             place = place * side + (genes[:, :, axis] * side).long().clamp(max=side - 1)
         return place
+
+
+def _latin_hypercube(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Numbers in [0, 1): along the first axis, one of them in each of equally many equal intervals."""
+    size = shape[0]
+    intervals = np.broadcast_to(np.arange(size).reshape(size, *[1] * (len(shape) - 1)), shape)
+    return (generator.permuted(intervals, axis=0) + generator.random(shape)) / size
 
 
 def _different(draws: Tensor) -> tuple[Tensor, Tensor, Tensor]:

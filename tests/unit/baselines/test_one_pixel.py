@@ -5,15 +5,17 @@ from __future__ import annotations
 from itertools import permutations, product
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from pdpgd import AttackResult, InvalidInputError, Norm, l0
+from pdpgd import AttackResult, InvalidInputError, Norm, UnknownNameError, l0
 from pdpgd.attacks.problem import pose
 from pdpgd.attacks.radii import BySearch
 from pdpgd.attacks.task import Framed
-from pdpgd.baselines.one_pixel import Canvas, OnePixel, _different
+from pdpgd.baselines.one_pixel import STRATEGIES, Canvas, OnePixel, _different, _latin_hypercube
+from pdpgd.criteria import Criterion
 from support.models import Affine, Counting, Stubborn, TinyConv
 from support.rounding import assert_answers
 
@@ -64,10 +66,13 @@ def targets(labels: Tensor) -> Tensor:
     ids=["grey", "colour", "sound", "flat"],
 )
 @pytest.mark.parametrize("radius", [1.0, 3.5])
-def test_the_pixel_that_matters_is_found(shape: tuple[int, ...], place: tuple[int, ...], radius: float) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_pixel_that_matters_is_found(
+    shape: tuple[int, ...], place: tuple[int, ...], radius: float, strategy: str
+) -> None:
     model = fragile(shape, place)
     inputs = torch.full((2, *shape), 0.5)
-    settings = {"population": 100, "generations": 40}
+    settings = {"population": 100, "generations": 40, "strategy": strategy}
     result = run(model, inputs, torch.zeros(2, dtype=torch.long), radius, settings=settings)
     assert bool(result.found.all())
     assert bool((result.distances <= radius).all())
@@ -76,10 +81,11 @@ def test_the_pixel_that_matters_is_found(shape: tuple[int, ...], place: tuple[in
     assert bool(pixels[(slice(None), *place)].all())
 
 
-def test_evolution_finds_what_the_first_draw_does_not() -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_evolution_finds_what_the_first_draw_does_not(strategy: str) -> None:
     # Six values near the edge of the box at once, which few candidates of a first draw have.
     model, inputs = fragile((6, 1, 1), (0, 0)), torch.full((40, 6, 1, 1), 0.5)
-    settings = {"population": 50, "generations": 40}
+    settings = {"population": 50, "generations": 40, "strategy": strategy}
     result = run(model, inputs, torch.zeros(40, dtype=torch.long), 1.0, settings=settings)
     assert int((result.forwards == 1 + 50).sum()) <= 10
     assert int(result.found.sum()) >= 32
@@ -113,10 +119,13 @@ def test_points_are_at_their_target_and_in_the_box_of_their_channel(
     assert bool(beyond.any()), "the whole box is used"
 
 
-def test_another_box_gives_the_same_points_in_its_unit(conv: TinyConv, images: Tensor, labels: Tensor) -> None:
-    conv, images = conv.double(), images.double()
-    plain = run(conv, images, labels, 2.0)
-    moved = run(lambda x: conv((x + 2) / 4), 4 * images - 2, labels, 2.0, bounds=(-2.0, 2.0))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_another_box_gives_the_same_points_in_its_unit(
+    conv: TinyConv, images: Tensor, labels: Tensor, strategy: str
+) -> None:
+    conv, images, settings = conv.double(), images.double(), {"strategy": strategy}
+    plain = run(conv, images, labels, 2.0, settings=settings)
+    moved = run(lambda x: conv((x + 2) / 4), 4 * images - 2, labels, 2.0, bounds=(-2.0, 2.0), settings=settings)
     assert bool(plain.found.any())
     assert torch.equal(moved.distances, plain.distances)
     torch.testing.assert_close((moved.adversarials + 2) / 4, plain.adversarials)
@@ -146,25 +155,25 @@ def test_a_sample_that_is_fooled_costs_no_more(conv: TinyConv, images: Tensor, l
     assert int(result.forwards[result.found].min()) < 211
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_sample_is_treated_alike_in_any_batch_and_the_seed_decides(
-    conv: TinyConv, images: Tensor, labels: Tensor, targets: Tensor
+    conv: TinyConv, images: Tensor, labels: Tensor, targets: Tensor, strategy: str
 ) -> None:
     # In double precision: no candidate is better by a last bit that depends on the batch.
-    conv, images = conv.double(), images.double()
+    conv, images, settings = conv.double(), images.double(), {"strategy": strategy}
     radii = [1.0, 1.0, 3.0, 1.0, 1.0, 2.0] * 2
-    together = run(conv, images, labels, radii, targets=targets, seed=3)
+    together = run(conv, images, labels, radii, targets=targets, seed=3, settings=settings)
     assert 3 <= int(together.found.sum()) < 12
     for row in range(len(images)):
         one = slice(row, row + 1)
-        alone = run(
-            conv, images[one], labels[one], radii[row], targets=targets[one], seed=3, indices=torch.tensor([row])
-        )
+        here: dict[str, Any] = {"targets": targets[one], "indices": torch.tensor([row])}
+        alone = run(conv, images[one], labels[one], radii[row], seed=3, settings=settings, **here)
         torch.testing.assert_close(alone.adversarials[0], together.adversarials[row])
         assert int(alone.forwards[0]) == int(together.forwards[row])
-    apart = run(conv, images, labels, radii, targets=targets, seed=3, settings={"max_rows": 11})
+    apart = run(conv, images, labels, radii, targets=targets, seed=3, settings={**settings, "max_rows": 11})
     torch.testing.assert_close(apart.adversarials, together.adversarials)
     for other in ({"seed": 4}, {"seed": 3, "restart": 1}, {"seed": 3, "indices": torch.arange(12, 24)}):
-        result = run(conv, images, labels, radii, targets=targets, **other)
+        result = run(conv, images, labels, radii, targets=targets, settings=settings, **other)
         assert not torch.equal(result.adversarials, together.adversarials)
 
 
@@ -199,6 +208,72 @@ def test_three_different_parents_are_drawn_and_all_triples_are_alike_likely() ->
     draws = torch.tensor(list(product(range(5), range(4), range(3))))
     triples = torch.stack(_different(draws), dim=-1)
     assert sorted(map(tuple, triples.tolist())) == sorted(permutations(range(5), 3))
+
+
+def test_a_latin_hypercube_has_one_number_in_each_interval() -> None:
+    numbers = _latin_hypercube(np.random.default_rng(0), (8, 3, 2))
+    assert np.array_equal(np.sort(np.floor(8 * numbers), axis=0), np.arange(8)[:, None, None] * np.ones((1, 3, 2)))
+    assert not np.array_equal(np.argsort(numbers[:, 0, 0]), np.argsort(numbers[:, 0, 1])), "each axis has its own order"
+
+
+def test_children_of_the_best_are_a_scaled_difference_of_two_others_away_from_it() -> None:
+    rows, size = 2, 6
+    genes = 0.45 + 0.1 * torch.rand(rows, size, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    fitness = torch.tensor([[3.0, 1.0, 2.0, 0.0, 4.0, 5.0], [3.0, 1.0, 2.0, 6.0, -4.0, 5.0]])
+    chance = [np.random.default_rng(row) for row in range(rows)]
+    method = OnePixel(population=size, generations=1, strategy="best")
+    children = method._of_the_best(genes, fitness, torch.tensor([3, 3]), chance)
+    for row, best in enumerate([3, 4]):
+        scales = []
+        for child in range(size):
+            way = children[row, child] - genes[row, best]
+            fits = {
+                (b, c): float((way / (genes[row, b] - genes[row, c])).median())
+                for b, c in permutations(set(range(size)) - {child}, 2)
+                if torch.allclose(
+                    way, (way / (genes[row, b] - genes[row, c])).median() * (genes[row, b] - genes[row, c])
+                )
+            }
+            scales.append([scale for scale in fits.values() if scale > 0])
+        assert all(len(found) == 1 for found in scales), "one pair of others, in one order"
+        assert 0.5 <= scales[0][0] < 1
+        assert all(found[0] == pytest.approx(scales[0][0]) for found in scales), "one scale for a generation"
+
+
+def test_what_leaves_its_range_is_drawn_anew_and_idle_genes_stay_idle() -> None:
+    genes = torch.zeros(1, 5, 2, 3, dtype=torch.float64)
+    genes[0, :, 0] = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0], dtype=torch.float64)[:, None]
+    method = OnePixel(population=5, generations=1, strategy="best")
+    chance = [np.random.default_rng(1)]
+    children = method._of_the_best(genes, torch.arange(5.0)[None], torch.tensor([1]), chance)
+    assert bool(((children >= 0) & (children <= 1)).all())
+    assert bool((children[:, :, 1] == 0).all())
+    assert len(children[0, :, 0].flatten().unique()) > 3, "what was drawn anew is not all the same"
+
+
+def test_a_row_of_few_genes_draws_no_more_beside_one_of_many() -> None:
+    method = OnePixel(population=5, generations=1, strategy="best")
+    genes = torch.rand(2, 5, 3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    genes[0, :, 1:] = 0.0  # the first row has one gene
+    fitness = torch.rand(2, 5, generator=torch.Generator().manual_seed(1))
+    beside, alone = ([np.random.default_rng(0), np.random.default_rng(1)], [np.random.default_rng(0)])
+    for _ in range(2):  # what one generation draws too much, the next lacks
+        together = method._of_the_best(genes, fitness, torch.tensor([1, 3]), beside)
+        by_itself = method._of_the_best(genes[:1, :, :1], fitness[:1], torch.tensor([1]), alone)
+        assert torch.equal(together[:1, :, :1], by_itself)
+
+
+@pytest.mark.parametrize("targeted", [False, True])
+def test_by_the_strategy_of_art_the_fitness_is_one_logit(targeted: bool) -> None:
+    logits = torch.tensor([[2.0, 7.0, 1.0], [5.0, 0.0, 6.0]])
+    criterion = Criterion(torch.tensor([1, 2]), targeted)
+    assert OnePixel(strategy="best")._fitness(criterion, logits).tolist() == ([-7.0, -6.0] if targeted else [7.0, 6.0])
+    assert torch.equal(OnePixel()._fitness(criterion, logits), criterion.margin(logits))
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="strategy"):
+        OnePixel(strategy="worst")
 
 
 @pytest.mark.parametrize("settings", [{"population": 2}, {"generations": 0}, {"scale": 0.0}, {"max_rows": 1.5}])

@@ -23,7 +23,8 @@ from pdpgd.game.incumbent import Incumbent
 from pdpgd.tensors import flat, length, per_sample
 
 # A step of DeepFool goes this much beyond the linearised boundary, as a share of the width of the box: a point that
-# stands on the boundary would not move otherwise. The authors' code.
+# stands on the boundary would not move otherwise. As in DeepFool's own code; in SparseFool's it is the least length of
+# a step, and the hyperplane is crossed by 0.001 as well, which is worth less than 1 % (docs/rivals.md).
 NUDGE = 1e-4
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pdpgd import AttackResult, InvalidInputError
 from pdpgd.attacks.task import Framed
-from pdpgd.baselines.sparsefool import SparseFool, _cross
+from pdpgd.baselines.sparsefool import NUDGE, SparseFool, _cross
 from pdpgd.criteria import Box
 from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, TinyConv, random_affine
 from support.results import assert_sizes
@@ -156,6 +156,67 @@ def test_the_hyperplane_is_crossed_coordinate_by_coordinate(generator: torch.Gen
             need -= slope * (float(expected[place]) - before)
         torch.testing.assert_close(crossed[row], expected)
         assert torch.equal(crossed[row] != point[row], expected != point[row])
+
+
+class Slowly:
+    """SparseFool by its formulas, one image and one entry at a time."""
+
+    def __init__(self, model: nn.Module, label: int) -> None:
+        self.model, self.label = model, label
+
+    def logits(self, point: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.model(point[None])[0]
+
+    def slope(self, point: Tensor, other: int) -> tuple[float, Tensor]:
+        """z_other - z_label, and its gradient."""
+        leaf = point.clone().requires_grad_()
+        logits = self.model(leaf[None])[0]
+        lead = logits[other] - logits[self.label]
+        return float(lead.detach()), torch.autograd.grad(lead, leaf)[0]
+
+    def boundary(self, start: Tensor) -> tuple[Tensor, Tensor]:
+        """The end of DeepFool, and the normal there."""
+        point, other = start, self.label
+        for _ in range(50):
+            slopes = [self.slope(point, other) for other in range(5) if other != self.label]
+            lead, slope = min(slopes, key=lambda pair: abs(pair[0]) / float(pair[1].norm()))
+            point = point + (abs(lead) / float(slope.norm()) + NUDGE) * slope / slope.norm()
+            other = int(self.logits(start + 1.02 * (point - start)).argmax())
+            if other != self.label:
+                break
+        normal = self.slope(point, other)[1]
+        return point, normal / normal.norm()
+
+    def crossed(self, start: Tensor, normal: Tensor, through: Tensor) -> Tensor:
+        point = start.clone()
+        for place in normal.flatten().abs().argsort(descending=True).tolist():
+            lacking = float((normal * (through - point)).sum())
+            if lacking <= 0:
+                break
+            moved = float(point.flatten()[place]) + lacking / float(normal.flatten()[place])
+            point.view(-1)[place] = min(1.0, max(0.0, moved))
+        return point
+
+    def run(self, image: Tensor, factor: float) -> Tensor:
+        point = image
+        for _ in range(20):
+            beyond, normal = self.boundary(point)
+            point = self.crossed(point, normal, point + factor * (beyond - point))
+            for found in (point, (image + 1.02 * (point - image)).clamp(0, 1)):
+                if int(self.logits(found).argmax()) != self.label:
+                    return found
+        raise AssertionError("not fooled")
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_every_point_is_the_one_that_a_slow_transcription_reaches(
+    conv: TinyConv, images: Tensor, labels: Tensor, factor: float
+) -> None:
+    conv, images = conv.double(), images.double()
+    result = run(conv, images, labels, settings={"lambdas": (factor,)})
+    for row, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
+        torch.testing.assert_close(result.adversarials[row], Slowly(conv, label).run(image, factor))
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,6 @@ CUT: dict[str, dict[str, Any]] = {
     "ddn": {"steps": 1000},
     "daa": {"steps": 50, "evaluations": 10},
     "ead": {"steps": 100},
-    # Not cut: the paper does not say which saliency it had, and by pairs ours finds 20.29 on lenet5_cln.
-    "jsma": {"saliency": "target"},
     "one-pixel": {"population": 100, "generations": 10, "evaluations": 8},
     "pgd": {"steps": 50, "evaluations": 10},
 }

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pdpgd import InvalidInputError, Norm, UnknownNameError, l0
 from pdpgd.attacks.balls import Room, ball_of, project, spread, steepest
 from pdpgd.attacks.pgd import PGD, PGDConfig, pgd
+from pdpgd.attacks.radii import AtRadii
+from pdpgd.attacks.task import Framed
+from pdpgd.catalogue import ATTACKS, paper_settings
 from pdpgd.norms import norm_of
 from pdpgd.proximal import prox_l2
 from pdpgd.subjects import load_data, load_model
@@ -171,6 +176,105 @@ def test_the_first_start_in_l0_is_the_input_and_the_next_is_random(affine: Affin
     assert (second != inputs).sum(1).tolist() == [4] * len(inputs)
 
 
+@pytest.mark.parametrize("radius", [2.0, 9.0])
+def test_a_step_in_l0_is_of_the_same_length_whatever_the_radius(radius: float) -> None:
+    gradient, delta = torch.tensor([[[[3.0, -1.0]]]]), torch.zeros(1, 1, 1, 2)
+    room = Room(torch.tensor([radius]), delta - 2, delta + 2, 4.0)
+    assert ball_of(norm_of("l0")).ahead(delta, gradient, room, 1.0).flatten().tolist() == [3.0, -1.0]
+
+
+class Unmoved(nn.Module):
+    """A net that nothing talks out of class 0, and the points that it was asked about."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net, self.seen = net, list[Tensor]()
+
+    def forward(self, points: Tensor) -> Tensor:
+        self.seen.append(points.detach().clone())
+        logits: Tensor = self.net(points)
+        return logits + 100 * nn.functional.one_hot(torch.tensor(0), logits.shape[1])
+
+    def slope(self, point: Tensor) -> np.ndarray[Any, Any]:
+        """Of the loss that is climbed, -max(0, 1 + margin)."""
+        leaf = point[None].clone().requires_grad_()
+        logits = self.net(leaf)
+        lead = logits[0, 1:].max() - logits[0, 0]
+        return torch.autograd.grad(lead, leaf)[0][0].numpy()
+
+
+def followed(net: Unmoved, inputs: Tensor, norm: str, radius: float, settings: dict[str, Any]) -> list[Tensor]:
+    """The points that PGD goes through, the start among them."""
+    method = AtRadii(balls=((radius, PGD(surrogate="hinge", **settings)),))
+    attack = Framed("pgd", (norm,), lambda classes: method)
+    attack(net, inputs, torch.zeros(len(inputs), dtype=torch.long), norm=norm)
+    return net.seen[1:]  # the first is a look at the inputs
+
+
+@pytest.fixture
+def edged(conv: TinyConv, generator: torch.Generator) -> tuple[Unmoved, Tensor]:
+    """A net in double precision, and images of which half the entries stand at an edge of the box."""
+    images = (2 * torch.rand(3, 3, 6, 6, generator=generator, dtype=torch.float64) - 0.5).clamp(0, 1)
+    return Unmoved(conv.double()).eval(), images
+
+
+def test_in_l0_every_step_is_the_one_that_a_slow_transcription_takes(edged: tuple[Unmoved, Tensor]) -> None:
+    net, images = edged
+    points = followed(net, images, "l0", 4.0, {"steps": 6, "step": 40.0})
+    assert torch.equal(points[0], images)
+    for before, after in pairwise(points):
+        for row, image in enumerate(images.numpy()):
+            slope = net.slope(before[row])
+            moved = before[row].numpy() + 40.0 * slope / np.abs(slope).sum()
+            inside = np.clip(moved, 0.0, 1.0)
+            # What a pixel saves, of the square of the distance to `moved`, by not staying as it was.
+            saved = ((moved - image) ** 2 - (moved - inside) ** 2).sum(0)
+            expected = image.copy()
+            for place in np.argsort(-saved.flatten(), kind="stable")[:4]:
+                expected[:, place // 6, place % 6] = inside[:, place // 6, place % 6]
+            torch.testing.assert_close(after[row], torch.from_numpy(expected))
+    assert not torch.equal(points[-1], points[1]), "the pixels must change on the way"
+
+
+def onto_l1_ball(v: np.ndarray[Any, Any], radius: float) -> np.ndarray[Any, Any]:
+    """By sorting (Duchi et al. 2008)."""
+    if np.abs(v).sum() <= radius:
+        return v
+    sizes = np.sort(np.abs(v).flatten())[::-1]
+    levels = (np.cumsum(sizes) - radius) / np.arange(1, sizes.size + 1)
+    return np.sign(v) * np.maximum(np.abs(v) - levels[np.nonzero(sizes > levels)[0].max()], 0.0)
+
+
+def test_in_l1_every_step_in_turn_is_the_one_that_a_slow_transcription_takes(edged: tuple[Unmoved, Tensor]) -> None:
+    net, images = edged
+    settings = {"steps": 6, "step": 0.7, "sparsity": 0.1}
+    points = followed(net, images, "l1", 5.0, {**settings, "exact": False})
+    starts = (points[0] - images).flatten(1).abs().sum(1)
+    assert (starts < 5.0).all(), "the box cuts a start that is as long as the radius"
+    at_edge = 0
+    for before, after in pairwise(points):
+        for row, image in enumerate(images.numpy()):
+            slope, here = net.slope(before[row]), before[row].numpy()
+            largest = np.argsort(-np.abs(slope).flatten())[: round(0.1 * slope.size)]
+            step = np.zeros(slope.size)
+            step[largest] = 0.7 * 5.0 / len(largest) * np.sign(slope.flatten()[largest])
+            moved = np.clip(here + step.reshape(slope.shape), 0.0, 1.0)
+            at_edge += int((moved == here).flatten()[largest].sum())
+            expected = np.clip(image + onto_l1_ball(moved - image, 5.0), 0.0, 1.0)
+            torch.testing.assert_close(after[row], torch.from_numpy(expected))
+    assert at_edge > 0, "some of the largest slopes must lead out of the box"
+
+
+def test_in_l1_exactly_is_another_way_than_in_turn(edged: tuple[Unmoved, Tensor]) -> None:
+    net, images = edged
+    settings = {"steps": 2, "step": 0.7, "sparsity": 0.1, "from_input": True}
+    exactly = followed(net, images, "l1", 5.0, settings)
+    net.seen.clear()
+    in_turn = followed(net, images, "l1", 5.0, {**settings, "exact": False})
+    assert torch.equal(exactly[0], in_turn[0])
+    assert not torch.allclose(exactly[1], in_turn[1])
+
+
 def test_a_step_in_l1_moves_the_largest_slopes_that_can_move() -> None:
     gradient = torch.tensor([[5.0, -4.0, 3.0, -2.0, 1.0, 0.0, 0.5, 0.1, 0.2, 0.3], [0.0] * 10])
     delta = torch.zeros(2, 10)
@@ -182,11 +286,23 @@ def test_a_step_in_l1_moves_the_largest_slopes_that_can_move() -> None:
 
 
 def test_a_step_of_the_ball_is_its_share_of_the_radius_and_has_a_default_for_each_norm() -> None:
-    assert PGDConfig(radius=1.0, steps=50, rate=2.5).ball().step == pytest.approx(0.05)
+    assert PGDConfig(radius=1.0, steps=50, rate=5.0).ball("l0").step == pytest.approx(0.1)
+    assert PGDConfig(radius=1.0, steps=50).ball("l2").step == pytest.approx(0.05)
+    assert PGDConfig(radius=1.0, steps=50).ball("l0").step is None
     assert PGD().step is None
     for settings in ({"step": 0.0}, {"sparsity": 0.0}, {"sparsity": 1.5}, {"steps": 0}):
         with pytest.raises(InvalidInputError, match="expected"):
             PGD(**settings)
+
+
+def test_the_papers_pgd_is_cleverhans_in_l1_and_has_steps_in_l0_that_the_radius_does_not_measure() -> None:
+    found = {norm: paper_settings("pgd", "mnist", norm, "plain") for norm in ALL}
+    exactly = {"steps": 500}
+    assert found == {"linf": exactly, "l2": exactly, "l1": {**exactly, "exact": False}, "l0": exactly}
+    steps = {norm: sorted({choice["step"] for choice in ATTACKS["pgd"].combinations(norm)}) for norm in ALL}
+    assert steps["linf"] == steps["l2"] == steps["l1"] == [0.01, 0.02, 0.04, 0.1, 0.2, 0.5, 1.0]
+    scripts = {first * share for first in (1000, 10000) for share in steps["linf"]}
+    assert steps["l0"] == pytest.approx(sorted(scripts))
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
@@ -219,7 +335,7 @@ def test_in_l0_the_allowed_number_of_pixels_is_never_exceeded_on_mnist() -> None
     model = load_model("mnist-plain")
     fooled = []
     for most in (3, 8, 20):
-        config = PGDConfig(radius=most, steps=30, rate=50 * 30, restarts=2)
+        config = PGDConfig(radius=most, steps=30, restarts=2)
         result = pgd(model, images, labels, norm="l0", config=config)
         changed = (result.adversarials != images).any(1).flatten(1).sum(1)
         assert int(changed.max()) <= most

@@ -1,7 +1,8 @@
 """Norm balls, for attacks that are given a radius: the steepest direction, the projection, and a point inside.
 
 The functions of linf and l2 know no box: clipping what they return leaves it in the ball. The balls of l1 and l0 are
-spent well only by an exact projection on ball and box at once, and their directions have to look at the box too.
+spent well only by an exact projection on ball and box at once, and their directions have to look at the box too. What
+the paper's authors ran in l1 does neither, and is here beside it (`exact=False`).
 """
 
 from __future__ import annotations
@@ -39,20 +40,30 @@ class BallOf:
     begin: Callable[[Tensor, Room], Tensor]
     """A point of the ball for each row of draws, which are uniform in [-1, 1)."""
     ahead: Callable[[Tensor, Tensor, Room, float], Tensor]
-    """(perturbation, gradient, room, sparsity) -> the way up the gradient, a radius long."""
+    """(perturbation, gradient, room, sparsity) -> the way up the gradient, a radius long; in l0, where the radius is a
+    number of pixels, of the l1 length of one width of the box."""
     back: Callable[[Tensor, Room], Tensor]
     """Into the ball; the caller clips to the box what that leaves outside."""
     step: float
-    """The length of a step over the radius that did best, or as well as any: see `PGD.step`."""
+    """The length of a step, in lengths of `ahead`, that did best, or as well as any: see `PGD.step`."""
     from_input: bool = False
     """Whether the first start is best made from the input itself."""
 
 
-def ball_of(norm: Norm) -> BallOf:
-    """By how the norm measures, not by its name: a norm of the user's own may be called anything."""
+def ball_of(norm: Norm, *, exact: bool = True) -> BallOf:
+    """Return the ball of a norm, by how the norm measures, not by its name: a user's own may be called anything.
+
+    Args:
+        norm: One that measures as linf, l2, l1 or l0 does.
+        exact: Whether ball and box are projected on at once. False, in l1: the box, then the ball, and the steepest
+            entries are moved even if they stand at the edge of the box (SparseL1Descent of cleverhans).
+
+    Raises:
+        UnknownNameError: The norm measures otherwise.
+    """
     if norm.size not in _BALLS:
         raise UnknownNameError("norm of a ball", norm.name, ("linf", "l2", "l1", "l0"))
-    return _BALLS[norm.size]
+    return _BALLS[norm.size] if exact else {**_BALLS, **_IN_TURN}[norm.size]
 
 
 def steepest(gradient: Tensor, norm: str) -> Tensor:
@@ -91,19 +102,29 @@ def _smooth(norm: str) -> BallOf:
 
 
 def _begin_l1(draws: Tensor, room: Room) -> Tensor:
-    """A uniform direction (exponential magnitudes, over their sum), as far as the first draw says."""
+    """A uniform direction, as far as the first draw says."""
+    return _share(draws) * _begin_on_sphere(draws, room)
+
+
+def _begin_on_sphere(draws: Tensor, room: Room) -> Tensor:
+    """A uniform direction (exponential magnitudes, over their sum), as far as the radius.
+
+    Points uniform in the ball are almost all this far out: their length is u^(1/d) of it, with d in the hundreds.
+    """
     sizes = -draws.abs().clamp(min=torch.finfo(draws.dtype).tiny).log()
     direction = draws.sign() * sizes / per_sample(size_l1(sizes), draws)
-    return per_sample(room.radius, draws) * _share(draws) * direction
+    return per_sample(room.radius, draws) * direction
 
 
 def _ahead_l1(delta: Tensor, gradient: Tensor, room: Room, sparsity: float) -> Tensor:
-    """The signs of the largest slopes, as many as `sparsity` says, all moved alike (Tramer & Boneh 2019).
-
-    Those that stand at the edge of the box already, and could not follow, are passed over.
-    """
+    """The largest slopes of those that do not stand at the edge of the box already, and could not follow."""
     can_move = torch.where(gradient > 0, delta < room.high, delta > room.low)
-    slopes = flat(gradient.abs() * can_move)
+    return _ahead_l1_anywhere(delta, gradient * can_move, room, sparsity)
+
+
+def _ahead_l1_anywhere(delta: Tensor, gradient: Tensor, room: Room, sparsity: float) -> Tensor:
+    """The signs of the largest slopes, as many as `sparsity` says, all moved alike (Tramer & Boneh 2019)."""
+    slopes = flat(gradient.abs())
     count = max(1, round(sparsity * slopes.shape[1]))
     largest = slopes.topk(count, 1)
     chosen = torch.zeros_like(slopes).scatter_(1, largest.indices, (largest.values > 0).to(slopes.dtype))
@@ -114,7 +135,7 @@ def _ahead_l1(delta: Tensor, gradient: Tensor, room: Room, sparsity: float) -> T
 def _ahead_l0(delta: Tensor, gradient: Tensor, room: Room, sparsity: float) -> Tensor:
     """The gradient over its l1 norm (Croce & Hein 2019)."""
     length = per_sample(size_l1(gradient), gradient).clamp(min=torch.finfo(gradient.dtype).tiny)
-    return per_sample(room.unit * room.radius, gradient) * (gradient / length)
+    return room.unit * (gradient / length)
 
 
 def _begin_l0(draws: Tensor, room: Room) -> Tensor:
@@ -152,6 +173,14 @@ _BALLS = {
         lambda delta, room: proximal.project_l1_ball_box(delta, room.radius, room.low, room.high),
         step=0.2,
     ),
-    count_pixels: BallOf(_begin_l0, _ahead_l0, _pixels, step=50.0, from_input=True),
-    count_elements: BallOf(_by_element(_begin_l0), _ahead_l0, _by_element(_pixels), step=50.0, from_input=True),
+    count_pixels: BallOf(_begin_l0, _ahead_l0, _pixels, step=500.0, from_input=True),
+    count_elements: BallOf(_by_element(_begin_l0), _ahead_l0, _by_element(_pixels), step=500.0, from_input=True),
+}
+_IN_TURN = {
+    size_l1: BallOf(
+        _begin_on_sphere,
+        _ahead_l1_anywhere,
+        lambda delta, room: proximal.project_l1_ball(clip(delta, room.low, room.high), room.radius),
+        step=0.2,
+    ),
 }

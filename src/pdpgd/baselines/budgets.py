@@ -117,7 +117,10 @@ def apgd_t(budget: Budget) -> dict[str, Any]:
 
 
 def one_pixel(budget: Budget) -> dict[str, Any]:
-    """The first generation is drawn, and costs as much as the others."""
+    """The first generation is drawn, and costs as much as the others; by Su et al.'s strategy.
+
+    Mean pixels on images 300-315 at 1000 passes, mnist-plain / mnist-linf-at: 116 / 83, and 145 / 92 by ART's.
+    """
     population = min(POPULATION, max(4, budget.passes // (2 * budget.evaluations)))
     return {"population": population, "generations": max(1, budget.steps(population * budget.evaluations) - 1)}
 
@@ -132,12 +135,14 @@ def corner_search(budget: Budget) -> dict[str, Any]:
 
 
 def jsma(budget: Budget) -> dict[str, Any]:
-    """The runners-up first, as many as have some forty iterations each; by the saliency that is cheaper, and better.
+    """The runners-up first, as many as have some forty iterations each way, by the saliency that is cheaper and better.
 
-    Mean pixels on ten images of mnist-plain: 13.6 by the target's gradient alone, 21.4 by pairs (ART's, 15.8).
+    Mean pixels on ten images of mnist-plain: 13.6 by the target's gradient alone, 21.4 by pairs (ART's, 15.8). Images
+    300-331, 1000 passes, mnist-plain / mnist-linf-at: both signs of theta fool 31 / 27 of 31 at 11.0 / 53.5 pixels, one
+    sign 31 / 16 at 13.1 / 72.9.
     """
-    targets = max(1, min(budget.classes - 1, budget.passes // 80))
-    return {"targets": targets, "saliency": "target", "steps": budget.steps(2 * targets)}
+    targets = max(1, min(budget.classes - 1, budget.passes // 160))
+    return {"targets": targets, "saliency": "target", "both_signs": True, "steps": budget.steps(4 * targets)}
 
 
 def jsma_of_art(budget: Budget) -> dict[str, Any]:

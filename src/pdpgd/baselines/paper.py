@@ -1,4 +1,7 @@
-"""The settings that the paper ran its rivals with, and the grids it selected them from ("Attack parameters").
+"""The settings that the paper ran its rivals with, and the grids it selected them from.
+
+Sources: the paper's "Attack parameters", and the scripts that its authors released (github.com/aam-at/cpgd,
+`experiments/*.sh`), where the two differ or the paper says nothing. docs/rivals.md says what was compared with what.
 
 Three data sets: the paper runs some attacks shorter on the larger ones.
 """
@@ -12,6 +15,8 @@ LARGE = "restricted-imagenet"
 
 STEP_SHARES = (1.0, 1 / 2, 1 / 5, 1 / 10, 1 / 25, 1 / 50, 1 / 100)
 """Of epsilon: the steps of PGD and DAA."""
+STEPS_L0 = (10.0, 20.0, 40.0, 100.0, 200.0, 400.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0)
+"""The l1 lengths of a step of PGD in l0: `STEP_SHARES` of 1000 (MNIST) and of 10000 (CIFAR-10), as in the scripts."""
 
 
 def brendel_bethge(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
@@ -49,11 +54,18 @@ def ball(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
 
 
 def ball_grid(norm: str) -> Mapping[str, tuple[Any, ...]]:
-    # In l0 a step of 1 moves all pixels together by no more than the ball has pixels: the paper's are too short to be
-    # its authors', who had far longer ones, and both are tried.
-    steps = (*STEP_SHARES, 10.0, 50.0) if norm == "l0" else STEP_SHARES
-    grid: dict[str, tuple[Any, ...]] = {"step": steps, "surrogate": ("cross-entropy", "hinge")}
-    return {**grid, "sparsity": (0.1, 0.05, 0.01)} if norm == "l1" else grid
+    return {"step": STEP_SHARES, "surrogate": ("cross-entropy", "hinge")}
+
+
+def pgd(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
+    # In l1 the authors ran cleverhans' SparseL1Descent.
+    return {**ball(dataset, norm, model_kind), **({"exact": False} if norm == "l1" else {})}
+
+
+def pgd_grid(norm: str) -> Mapping[str, tuple[Any, ...]]:
+    if norm == "l0":
+        return {**ball_grid(norm), "step": STEPS_L0}
+    return {**ball_grid(norm), "sparsity": (0.1, 0.05, 0.01)} if norm == "l1" else ball_grid(norm)
 
 
 def ead(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
@@ -72,17 +84,18 @@ def fab(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
 
 
 def jsma(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
-    # All targets; on Restricted ImageNet the second class alone.
-    return {"gamma": 1.0, "targets": 1 if dataset == LARGE else None}
+    # ART's saliency, and the better of theta and -theta per sample: the authors' scripts. All targets; on Restricted
+    # ImageNet the second class alone.
+    targets = 1 if dataset == LARGE else None
+    return {"gamma": 1.0, "targets": targets, "saliency": "target", "both_signs": True}
 
 
 def jsma_grid(norm: str) -> Mapping[str, tuple[Any, ...]]:
-    # The paper selects theta; which of the two saliencies it had, it does not say.
-    return {"theta": (0.1, -0.1, 1.0, -1.0), "saliency": ("pair", "target")}
+    return {"theta": (1.0, 0.1)}
 
 
 def one_pixel(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
-    return {"population": 400, "generations": 100}
+    return {"population": 400, "generations": 100, "strategy": "best"}
 
 
 def sparsefool(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:

@@ -240,14 +240,14 @@ _RIVALS = (
     Rival(
         name="pgd",
         norms=("linf", "l2", "l1", "l0"),
-        about="PGD: climb the loss in a ball, with exact projections",
+        about="PGD: climb the loss in a ball",
         citation="Madry et al. 2018, arXiv:1706.06083; l0: arXiv:1909.05040",
         cost="1f + 1b",
         factory="attacks.pgd:PGD",
         kind="ball",
         within=budgets.ball,
-        paper=paper.ball,
-        grid=paper.ball_grid,
+        paper=paper.pgd,
+        grid=paper.pgd_grid,
     ),
     Rival(
         name="sparsefool",

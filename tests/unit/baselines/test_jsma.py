@@ -15,6 +15,7 @@ from pdpgd.attacks.contract import Bounds
 from pdpgd.attacks.task import Framed
 from pdpgd.baselines import jsma
 from pdpgd.baselines.jsma import JSMA, best_pair, chosen_pair
+from pdpgd.catalogue import ATTACKS, paper_settings
 from pdpgd.subjects import load_data, load_model
 from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, TinyConv, random_affine
 from support.results import answers
@@ -178,6 +179,30 @@ def test_a_target_is_reached(conv: TinyConv, images: Tensor) -> None:
     assert int(result.found.sum()) >= 4
     assert torch.equal(result.labels[result.found], targets[result.found])
     assert_answers(conv, result.adversarials, result.labels)
+
+
+@pytest.mark.parametrize("saliency", ["pair", "target"])
+@pytest.mark.parametrize("theta", [1.0, -1.0])
+def test_of_both_signs_the_better_run_is_kept_per_sample(saliency: str, theta: float) -> None:
+    # Class 1 is reached by raising the features that speak for it, or by lowering those that speak against it; a
+    # sample that is all 0 has no room for the latter, and the others none for the former.
+    slopes = torch.tensor([1.0, 1.0, -3.4, -3.3, -3.0, -3.0])
+    model = Affine(torch.stack([torch.zeros(6), slopes]), torch.tensor([1.0, 0.0]))
+    inputs = torch.tensor([[0.0] * 6, [1.0] * 6, [1.0, 1.0, 0.4, 0.4, 0.1, 0.1]])
+    labels = torch.zeros(3, dtype=torch.long)
+    up, down = (attack(JSMA(theta=sign, saliency=saliency), model, inputs, labels) for sign in (1.0, -1.0))
+    both = attack(JSMA(theta=theta, saliency=saliency, both_signs=True), model, inputs, labels)
+    assert up.distances.tolist() == [2.0, torch.inf, torch.inf]
+    assert down.distances.tolist() == [torch.inf, 4.0, 2.0]
+    assert both.distances.tolist() == [2.0, 4.0, 2.0]
+    assert torch.equal(both.adversarials, torch.stack([up.adversarials[0], *down.adversarials[1:]]))
+
+
+def test_the_papers_jsma_is_the_one_of_art_both_ways() -> None:
+    found = paper_settings("jsma", "mnist", "l0", "plain")
+    assert found == {"gamma": 1.0, "targets": None, "saliency": "target", "both_signs": True}
+    assert paper_settings("jsma", "restricted-imagenet", "l0", "plain")["targets"] == 1
+    assert ATTACKS["jsma"].combinations("l0") == [{"theta": 1.0}, {"theta": 0.1}]
 
 
 @pytest.mark.parametrize("features", [1, 5])

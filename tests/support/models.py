@@ -129,6 +129,18 @@ class Cliff(nn.Module):
         return torch.stack([torch.full_like(height, 2.0), height], dim=1)
 
 
+class Seesaw(nn.Module):
+    """Class 1 while the features are above 1/2 on average, class 0 from 1/2 on, where both logits are 10."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        height = (x.flatten(1) - 0.5).sum(1)
+        return torch.stack([10 - height, torch.full_like(height, 10.0)], dim=1)
+
+
 class RootAtHalf(nn.Module):
     """z_1 has sqrt((x_0 - 1/2)^2), whose slope at x_0 = 1/2 is inf * 0 = NaN, and a plain slope in the rest."""
 

@@ -64,6 +64,7 @@ def test_the_catalogue_has_ours_the_papers_twelve_rivals_and_those_that_came_lat
         "sigma-zero": ("l0",),
         "apgd": convex,
         "apgd-t": convex,
+        "fab-t": convex,
         "superdeepfool": ("l2",),
         "vfga": ("l0",),
     }

@@ -18,8 +18,12 @@ from pdpgd.attacks.problem import Problem
 from pdpgd.attacks.task import Task
 from pdpgd.chance import seeded_globally
 from pdpgd.classifier import NO_GRADIENT, STEEPEST, Counted
+from pdpgd.criteria import Criterion
 from pdpgd.errors import AttackError, InvalidInputError, NoGradientError, PdpgdError, expect_setting
 from pdpgd.game.incumbent import Incumbent
+
+# A margin of fewer roundings of the largest logit may have either sign; the referee calls it fragile.
+ROUNDINGS = 8
 
 Foreign = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
 """(model, inputs, classes, rows) -> points. Inputs and points are float32 in [0, 1]; the classes are labels, or targets
@@ -83,6 +87,51 @@ def expect_counts(config: object, *names: str) -> None:
 def expect_positive(config: object, *names: str) -> None:
     for name in names:
         expect_setting(config, name, "above 0", getattr(config, name) > 0)
+
+
+class Nearest(nn.Module):
+    """The model for a library that returns the nearest point that was adversarial in its own pass.
+
+    The nearer that point is to the boundary, the likelier a last bit decides on it, and differently in another batch or
+    on another processor. So this passes everything on, and keeps for each row the smallest point so far that is
+    adversarial by more than rounding explains, or its input. Every call must be about all rows, in their order.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        criterion: Criterion,
+        size_of: Callable[[Tensor], Tensor],
+        *,
+        sloped: bool = True,
+    ) -> None:
+        """Watch a model.
+
+        Args:
+            model: What the library asks.
+            inputs: The rows as they came.
+            criterion: When a point of theirs is adversarial.
+            size_of: The size of each perturbation.
+            sloped: Whether points at which the library asks for a slope count as well.
+        """
+        super().__init__()
+        self.model, self.inputs, self.criterion, self.size_of, self.sloped = model, inputs, criterion, size_of, sloped
+        self.points, self.sizes = inputs.clone(), inputs.new_full((len(inputs),), torch.inf)
+        self.eval()
+
+    def forward(self, points: Tensor) -> Tensor:
+        logits: Tensor = self.model(points)
+        if self.sloped or not points.requires_grad:
+            with torch.no_grad():
+                self._keep(points.detach(), logits.detach())
+        return logits
+
+    def _keep(self, points: Tensor, logits: Tensor) -> None:
+        rounding = ROUNDINGS * torch.finfo(logits.dtype).eps * logits.abs().amax(1)
+        sizes = self.size_of(points - self.inputs)
+        better = (self.criterion.margin(logits) < -rounding) & (sizes < self.sizes)
+        self.points[better], self.sizes[better] = points[better], sizes[better]
 
 
 class Unit:

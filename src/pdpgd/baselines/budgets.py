@@ -101,6 +101,11 @@ def fab(budget: Budget) -> dict[str, Any]:
     return {"steps": budget.steps(1 + budget.classes)}
 
 
+def fab_t(budget: Budget) -> dict[str, Any]:
+    targets = min(9, budget.classes - 1)
+    return {"steps": budget.steps(3 * targets), "targets": targets}
+
+
 def ball(budget: Budget) -> dict[str, Any]:
     return {"steps": budget.steps(2 * budget.evaluations)}
 

@@ -315,6 +315,17 @@ _RIVALS = (
         within=budgets.apgd_t,
     ),
     Rival(
+        name="fab-t",
+        norms=("linf", "l2", "l1"),
+        about="FAB-T: FAB towards each of the likeliest classes in turn",
+        citation="Croce & Hein 2020, arXiv:1907.02044, arXiv:2003.01690",
+        cost="2f + 1b a target",
+        factory="baselines.from_advlib:FABT",
+        library=ADV_LIB,
+        within=budgets.fab_t,
+        targeted=False,
+    ),
+    Rival(
         name="superdeepfool",
         norms=("l2",),
         about="SuperDeepFool: DeepFool, then a projection on the normal that it found",

@@ -59,7 +59,9 @@ _COUNTINGS: Mapping[str, Counting] = {
     **dict.fromkeys(("cw", "ead"), Counting("steps", {"binary_search_steps": 1})),
     "fab": Counting("steps", _ONE_START),
     "bb": Counting("steps", fooled=True),
-    "apgd-t": Counting("steps", {"restarts": 1, "targets": 1}, told="steps towards a target"),
+    **dict.fromkeys(
+        ("apgd-t", "fab-t"), Counting("steps", {"restarts": 1, "targets": 1}, told="steps towards a target")
+    ),
     "jsma": Counting("steps", {"targets": 1}, told="steps towards a target"),
     "corner-search": Counting("iterations", told="combinations that are drawn"),
     "one-pixel": Counting(

@@ -20,6 +20,7 @@ _ATTACKS = {
     "daa": "DAA",
     "ead": "EAD",
     "fab": "FAB",
+    "fab-t": "FAB-T",
     "jsma": "JSMA",
     "one-pixel": "One-Pixel",
     "pgd": "PGD",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from torch import Tensor, nn
 from pdpgd.attacks.radii import AtRadii
 from pdpgd.baselines import from_advlib as theirs
 from pdpgd.baselines import from_advlib_within as within
+from pdpgd.catalogue import paper_settings, prepared
 from pdpgd.errors import InvalidInputError, MissingExtraError, PdpgdError
+from pdpgd.subjects import load_data, load_model
 from support.affine_distances import to_each_class
 from support.frames import assert_near_exact, framed
-from support.models import Affine, Stubborn, ramp_affine, random_affine
+from support.models import Affine, Seesaw, Stubborn, ramp_affine, random_affine
 from support.rounding import assert_answers
 
 FEATURES, SAMPLES = 30, 5
@@ -24,7 +27,7 @@ FEATURES, SAMPLES = 30, 5
 # at the input and at the answer among them), and how far above the exact distance it may end.
 EXACT: dict[str, tuple[Any, tuple[str, ...], bool, tuple[int, int] | None, float]] = {
     "FAB": (theirs.FAB(steps=12, restarts=2), ("linf", "l2", "l1"), False, (1 + 2 * 25 + 1, 2 * 12 * 3), 1.05),
-    "FAB-T": (theirs.FAB(steps=12, targets=2), ("linf", "l2", "l1"), False, (1 + 1 + 2 * 25 + 1, 2 * 12), 1.06),
+    "FAB-T": (theirs.FABT(steps=12, targets=2), ("linf", "l2", "l1"), False, (1 + 1 + 2 * 25 + 1, 2 * 12), 1.06),
     "DDN": (theirs.DDN(steps=60, init_norm=0.2), ("l2",), True, (62, 60), 1.35),
     "DeepFool": (theirs.DeepFool(), ("linf", "l2"), False, None, 1.1),
     "SuperDeepFool": (theirs.SuperDeepFool(), ("l2",), False, None, 1.05),
@@ -148,7 +151,7 @@ def test_auto_pgd_aims_and_its_restarts_differ(affine: Affine, inputs: Tensor) -
     ("method", "norm"),
     [
         (theirs.FAB(steps=1), "linf"),
-        (theirs.FAB(steps=1, targets=9), "l1"),
+        (theirs.FABT(steps=1), "l1"),
         (theirs.DDN(steps=1), "l2"),
         (theirs.DeepFool(steps=1), "l2"),
         (theirs.SuperDeepFool(steps=1, deepfool_steps=1), "l2"),
@@ -174,6 +177,129 @@ def test_a_loss_that_needs_more_classes_is_told(generator: torch.Generator) -> N
     model, inputs = random_affine(generator, features=6, classes=2), torch.full((1, 6), 0.5)
     with pytest.raises(InvalidInputError, match="at least 3 classes, got 2"):
         framed(theirs.ALMA(steps=1), "l2")(model, inputs, model.labels(inputs), norm="l2")
+
+
+def mnist(count: int) -> tuple[nn.Module, Tensor, Tensor]:
+    """A trained net, and images that it is right on."""
+    model = load_model("mnist-l2-at")
+    images, labels = load_data("mnist-1000").batch(range(300, 300 + 2 * count))
+    with torch.no_grad():
+        right = (model(images).argmax(1) == labels).nonzero().flatten()[:count]
+    return model, images[right], labels[right]
+
+
+@pytest.mark.parametrize(
+    ("kind", "norm"), [(theirs.FAB, "linf"), (theirs.FAB, "l2"), (theirs.FAB, "l1"), (theirs.FABT, "l2")]
+)
+def test_more_restarts_of_fab_never_lose_a_sample_nor_end_farther_away(kind: Any, norm: str) -> None:
+    model, images, labels = mnist(6)
+    results = [
+        framed(kind(steps=6, restarts=restarts), norm)(model, images, labels, norm=norm) for restarts in (1, 2, 4)
+    ]
+    for fewer, more in pairwise(results):
+        assert bool((more.found | ~fewer.found).all())
+        assert bool((more.distances <= fewer.distances).all())
+    assert bool((results[2].distances < results[0].distances).any()) or kind is theirs.FABT
+
+
+def test_the_first_restarts_of_fab_are_those_of_a_run_with_fewer(affine: Affine, inputs: Tensor) -> None:
+    labels, seen = affine.labels(inputs), []
+
+    def note(points: Tensor) -> Tensor:
+        seen.append(points.detach().clone())
+        return affine(points)
+
+    runs = []
+    for restarts in (2, 3):
+        framed(theirs.FAB(steps=3, restarts=restarts), "l2")(note, inputs, labels, norm="l2")
+        runs.append(seen[:-1])  # without the look at the answer
+        seen = []
+    short, long = runs
+    assert len(short) < len(long)
+    assert all(torch.equal(one, other) for one, other in zip(short, long, strict=False))
+
+
+def test_fab_keeps_the_smallest_point_whose_margin_is_not_a_matter_of_rounding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, inputs, labels = Seesaw(), torch.full((1, 4), 0.7), torch.ones(1, dtype=torch.long)
+    assert int(model(torch.full((1, 4), 0.5)).argmax(1)) == 0
+    clear, far, tied = torch.full((1, 4), 0.45), torch.full((1, 4), 0.3), torch.full((1, 4), 0.5)
+
+    def answers(model: nn.Module, *arguments: Any, **settings: Any) -> Tensor:
+        for points in (far, clear, far, tied):
+            model(points)
+        model(torch.full((1, 4), 0.49).requires_grad_())
+        return tied
+
+    monkeypatch.setattr(theirs.library(), "fab", answers)
+    result = framed(theirs.FAB(), "l2")(model, inputs, labels, norm="l2")
+    assert torch.equal(result.adversarials, clear)
+    assert result.forwards.tolist() == [1 + 5 + 1]
+
+
+def test_the_settings_of_fab_reach_the_library(monkeypatch: pytest.MonkeyPatch, affine: Affine, inputs: Tensor) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def spy(model: nn.Module, inputs: Tensor, labels: Tensor, **settings: Any) -> Tensor:
+        asked.append(settings)
+        return inputs
+
+    monkeypatch.setattr(theirs.library(), "fab", spy)
+    own = {"steps": 7, "eps": 0.2, "alpha_max": 0.3, "eta": 1.2, "beta": 0.8}
+    common = {
+        "norm": 2,
+        "n_iter": 7,
+        theirs.EPSILON: 0.2,
+        f"{theirs.ALPHA}_max": 0.3,
+        theirs.ETA: 1.2,
+        theirs.BETA: 0.8,
+    }
+    for method, runs in (
+        (theirs.FAB(restarts=3, **own), {"restarts": 3, "targeted_restarts": False}),
+        (theirs.FABT(**own), {"restarts": 3, "targeted_restarts": True}),
+        (theirs.FAB(targets=2, **own), {"restarts": 2, "targeted_restarts": True}),
+        (theirs.FABT(restarts=5, **own), {"restarts": 15, "targeted_restarts": True}),
+    ):
+        framed(method, "l2")(affine, inputs, affine.labels(inputs), norm="l2")
+        assert asked.pop() == {**common, **runs}
+    framed(theirs.FAB(), "l1")(affine, inputs, affine.labels(inputs), norm="l1")
+    assert asked.pop()[theirs.EPSILON] == theirs.RADII["l1"]
+
+
+def test_restarts_towards_some_of_the_classes_are_refused(affine: Affine, inputs: Tensor) -> None:
+    with pytest.raises(InvalidInputError, match="expected 1 restart, or all 3 other classes as targets, got 2 res"):
+        framed(theirs.FABT(targets=2, restarts=2), "l2")(affine, inputs, affine.labels(inputs), norm="l2")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "kind", "eps"),
+    [
+        ("mnist", "plain", (0.15, 2.0, 40.0)),
+        ("mnist", "linf-at", (0.3, 2.0, 40.0)),
+        ("mnist", "l2-at", (0.3, 2.0, 40.0)),
+        ("cifar10", "plain", (0.02, 0.5, 10.0)),
+        ("cifar10", "linf-at", (0.02, 4.0, 10.0)),
+        ("cifar10", "l2-at", (0.02, 4.0, 10.0)),
+        ("restricted-imagenet", "plain", (0.02, 5.0, 100.0)),
+        ("restricted-imagenet", "linf-at", (0.08, 5.0, 250.0)),
+    ],
+)
+def test_the_papers_fab_has_the_settings_of_the_authors_scripts(dataset: str, kind: str, eps: tuple[float]) -> None:
+    large = dataset == "restricted-imagenet"
+    for norm, width in zip(("linf", "l2", "l1"), eps, strict=True):
+        expected = {"steps": 100, "eps": width, "beta": 0.9}
+        expected |= {"alpha_max": 0.05, "eta": 1.3} if large else {"alpha_max": 0.1, "eta": 1.05}
+        assert paper_settings("fab", dataset, norm, kind) == expected
+
+
+def test_fab_t_by_name_takes_one_gradient_a_step(affine: Affine, inputs: Tensor) -> None:
+    labels = affine.labels(inputs)
+    attack = prepared("fab-t", "l2", budget=180, max_batch=64)
+    result = attack(affine, inputs, labels, norm="l2")
+    # Of four classes, three targets: 3 passes a step and target.
+    assert result.backwards.tolist() == [60] * SAMPLES
+    assert result.forwards.tolist() == [1 + 1 + 3 * (1 + 2 * 20) + 1] * SAMPLES
 
 
 def test_what_adv_lib_only_imports_is_not_left_behind() -> None:
@@ -203,7 +329,11 @@ def test_without_the_library_the_user_is_told_what_to_install(
     [
         (theirs.FAB, {"steps": 0}),
         (theirs.FAB, {"targets": -1}),
-        (theirs.FAB, {"targets": 2, "restarts": 2}),
+        (theirs.FAB, {"eps": 0.0}),
+        (theirs.FAB, {"alpha_max": 1.5}),
+        (theirs.FAB, {"eta": 0.9}),
+        (theirs.FAB, {"beta": 1.0}),
+        (theirs.FABT, {"targets": 0}),
         (theirs.DDN, {"gamma": 0.0}),
         (theirs.DeepFool, {"overshoot": -1.0}),
         (theirs.SuperDeepFool, {"deepfool_steps": 0}),

@@ -49,8 +49,15 @@ def gradient_steps(budget: Budget) -> dict[str, Any]:
 
 
 def brendel_bethge(budget: Budget) -> dict[str, Any]:
-    """Some twelve passes go into a start and the way from there to the boundary."""
-    return {"steps": max(1, (budget.passes - 12) // 2)}
+    """A twentieth of the passes for a start from noise; an image costs one to three, the way to the boundary eleven.
+
+    Mean pixels in l0 over five seeds by the number of blends, 200 steps at lr 1, images 300-331 of mnist-linf-at: 23.2
+    (10), 20.7 (30), 20.4 (50), 20.6 (100), 23.6 (1000, as the authors).
+    """
+    search = max(1, min(1000, budget.passes // 20))
+    from_noise = budget.settings.get("start", "noise") == "noise"
+    steps = max(1, (budget.passes - 12 - search * from_noise) // 2)
+    return {"steps": steps, "directions": search, "blends": search}
 
 
 def carlini_wagner(budget: Budget) -> dict[str, Any]:

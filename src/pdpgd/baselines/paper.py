@@ -27,11 +27,14 @@ FAB_EPS: Mapping[str, Mapping[str, tuple[float, float]]] = {
 
 
 def brendel_bethge(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:
-    return {"steps": 100 if dataset == LARGE else 1000}
+    # The start is in the authors' code, with Foolbox's numbers.
+    start = {"start": "noise", "directions": 1000, "blends": 1000}
+    return {"steps": 100 if dataset == LARGE else 1000, "lr": 1.0, "lr_decays": 20, **start}
 
 
 def brendel_bethge_grid(norm: str) -> Mapping[str, tuple[Any, ...]]:
-    return {"lr": (1.0, 0.1, 0.01), "lr_decay_every": (20, 100)}
+    # The paper says that the rate decays "every {20, 100} steps"; in the authors' scripts these are numbers of decays.
+    return {"lr": (1.0, 0.1, 0.01), "lr_decays": (20, 100)}
 
 
 def carlini_wagner(dataset: str, norm: str, model_kind: str) -> dict[str, Any]:

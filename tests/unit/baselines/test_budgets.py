@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pdpgd.baselines import budgets
+from pdpgd.baselines.budgets import Budget
 from pdpgd.catalogue import ATTACKS, prepared
 from support.models import Stubborn
 from support.plain_numba import compile_no_classes
@@ -34,3 +36,11 @@ def test_what_is_spent_on_a_hopeless_sample_is_about_the_budget(name: str, norm:
     assert result.distances.isinf().all()
     assert torch.equal(result.adversarials, images)
     assert result.labels.eq(0).all()
+
+
+def test_a_start_from_noise_is_taken_off_the_steps_of_brendel_and_bethge() -> None:
+    # Eleven looks on the way to the boundary, and one at least at a start.
+    for settings, spared in (({}, 12 + 50), ({"start": "noise"}, 12 + 50), ({"start": "data"}, 12)):
+        chosen = budgets.brendel_bethge(Budget("l0", 1000, 10, settings))
+        assert chosen == {"steps": (1000 - spared) // 2, "directions": 50, "blends": 50}
+    assert budgets.brendel_bethge(Budget("l0", 10, 10, {})) == {"steps": 1, "directions": 1, "blends": 1}

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pdpgd.attacks.loop import game_mode
 from pdpgd.attacks.problem import pose
 from pdpgd.attacks.task import Task
 from pdpgd.baselines import from_foolbox as theirs
+from pdpgd.catalogue import ATTACKS, paper_settings
 from pdpgd.errors import InvalidInputError, MissingExtraError, PdpgdError
 from support.frames import assert_near_exact, framed
-from support.models import Affine, Cliff, Counting, Stubborn
+from support.models import Affine, Cliff, Counting, Seesaw, Stubborn
 from support.rounding import assert_answers
 
 FEATURES, SAMPLES = 30, 5
@@ -93,52 +93,159 @@ def test_the_black_image_of_a_row_that_was_not_solved_is_no_success(method: Any,
     assert not bool(result.found.any())
 
 
-def look(model: Any, inputs: Tensor, labels: Tensor, **call: Any) -> tuple[Tensor, Tensor, list[int]]:
-    """The starts of all rows, whether they are usable, and the rows of each look."""
+def searching(model: Any, inputs: Tensor, labels: Tensor, **call: Any) -> tuple[theirs.StartSearch, Counting]:
+    """A search for starts of all rows, and the model that counts its looks."""
     problem = pose(
         model, inputs, labels, norm="l2", bounds=(0.0, 1.0), seed=0, indices=None, **{"targets": None, **call}
     )
-    task = Task(problem, torch.arange(len(inputs)), 4)
-    counting = Counting(model)
-    with game_mode():
-        rows = torch.arange(len(inputs))
-        starts, usable = theirs.starting_points(task, counting, inputs, task.criterion.classes, rows)
-    return starts, usable, counting.forwards
+    task, counting, rows = Task(problem, torch.arange(len(inputs)), 4), Counting(model), torch.arange(len(inputs))
+    return theirs.StartSearch(task, counting, inputs, task.criterion.classes, rows), counting
 
 
-def test_a_start_is_the_nearest_input_of_another_class_if_there_is_one(
+def test_a_start_from_the_data_is_the_nearest_input_of_another_class(
     affine: Affine, generator: torch.Generator
 ) -> None:
     inputs = torch.rand(12, FEATURES, generator=generator)
     labels = affine.labels(inputs)
     assert len(labels.unique()) > 1
-    starts, usable, looks = look(affine, inputs, labels)
-    assert looks == [12]
-    assert bool(usable.all())
+    search, counting = searching(affine, inputs, labels)
+    search.images()
+    assert counting.forwards == [12]
+    assert bool(search.usable.all())
     apart = torch.cdist(inputs, inputs).masked_fill(labels == labels[:, None], torch.inf)
-    torch.testing.assert_close(starts, inputs[apart.argmin(1)])
+    torch.testing.assert_close(search.starts, inputs[apart.argmin(1)])
     target = int(labels[0])
     others = labels != target
-    starts, usable, _ = look(affine, inputs, labels, targets=torch.full_like(labels, target))
-    assert bool(usable[others].all())
-    assert affine.labels(starts[others]).unique().tolist() == [target]
+    search, _ = searching(affine, inputs, labels, targets=torch.full_like(labels, target))
+    search.images()
+    assert bool(search.usable[others].all())
+    assert affine.labels(search.starts[others]).unique().tolist() == [target]
 
 
-def test_where_no_input_is_of_another_class_a_start_is_found_in_noise() -> None:
-    # A feature above 0.9 is needed: noise of full strength has it, the inputs do not.
-    model, inputs = Cliff(0.9), torch.full((3, 20), 0.2)
-    starts, usable, looks = look(model, inputs, torch.zeros(3, dtype=torch.long))
-    assert bool(usable.all())
-    assert model(starts).argmax(1).tolist() == [1, 1, 1]
-    assert 1 <= len(looks) < 2 * theirs.STRENGTHS
+def test_a_start_from_noise_is_its_least_blend_that_is_adversarial_and_each_look_is_paid_once() -> None:
+    # A feature above 0.9 is needed: nearly all noise of 20 features has one, an input blended with little of it not.
+    model, inputs, blends = Cliff(0.9), torch.full((3, 20), 0.2), 40
+    search, counting = searching(model, inputs, torch.zeros(3, dtype=torch.long))
+    search.blended_noise(directions=50, blends=blends)
+    assert bool(search.usable.all())
+    again, _ = searching(model, inputs, torch.zeros(3, dtype=torch.long))
+    again.blended_noise(directions=50, blends=1)
+    noise = again.starts
+    assert model(noise).argmax(1).tolist() == [1, 1, 1]
+    spent = 0
+    for row in range(3):
+        line = torch.stack([torch.lerp(inputs[row], noise[row], number / blends) for number in range(1, blends)])
+        least = int(model(line).argmax(1).argmax())
+        assert 0 < least < blends - 1
+        torch.testing.assert_close(search.starts[row], line[least], rtol=0, atol=1e-6)
+        spent += least + 1
+    draws = sum(counting.forwards) - spent
+    assert 3 <= draws <= 3 * 50
+
+
+def test_of_noise_that_fools_only_at_full_strength_the_noise_itself_is_the_start() -> None:
+    # Half of the way to the noise no feature is above 0.6.
+    model, inputs = Cliff(0.9), torch.full((2, 20), 0.2)
+    search, counting = searching(model, inputs, torch.zeros(2, dtype=torch.long))
+    search.blended_noise(directions=50, blends=2)
+    assert bool(search.usable.all())
+    assert model(search.starts).argmax(1).tolist() == [1, 1]
+    # The draws, and one blend of two: the noise was looked at when it was drawn.
+    assert counting.forwards[-1] == 2
 
 
 def test_a_hopeless_row_has_no_start_and_is_looked_at_a_bounded_number_of_times() -> None:
     inputs = torch.full((2, 6), 0.5)
-    starts, usable, looks = look(Stubborn(), inputs, torch.zeros(2, dtype=torch.long))
-    assert not bool(usable.any())
-    assert torch.equal(starts, inputs)
-    assert looks == [2] * 2 * theirs.STRENGTHS
+    search, counting = searching(Stubborn(), inputs, torch.zeros(2, dtype=torch.long))
+    search.images()
+    search.blended_noise(directions=7, blends=9)
+    search.salt_and_pepper()
+    assert not bool(search.usable.any())
+    assert torch.equal(search.starts, inputs)
+    assert counting.forwards == [2] * (7 + theirs.STRENGTHS)
+
+
+class Bright(nn.Module):
+    """Class 1 is a mean above 0.7: no uniform noise is, but a bright image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([torch.full((len(x),), 0.7), x.flatten(1).mean(1)], dim=1)
+
+
+class Given:
+    """Takes the place of Foolbox's attack: keeps what it is given, and looks at the starts and a few points more."""
+
+    asked: dict[str, Any]
+    starts: Tensor
+    looks: list[Tensor]
+
+    def __init__(self, **settings: Any) -> None:
+        Given.asked = settings
+
+    def run(self, model: Any, inputs: Tensor, criterion: Any, *, starting_points: Tensor) -> Tensor:
+        Given.starts = starting_points
+        for points in (starting_points, *Given.looks):
+            model(points)
+        return inputs
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> type[Given]:
+    for kind in ("Linfinity", "L2", "L1", "L0"):
+        monkeypatch.setattr(theirs._library().attacks, f"{kind}BrendelBethgeAttack", Given)
+    Given.looks = []
+    return Given
+
+
+def test_where_noise_is_not_adversarial_brendel_and_bethge_start_from_an_image(given: type[Given]) -> None:
+    inputs = torch.tensor([0.2, 0.9, 0.3])[:, None].repeat(1, 40)
+    labels = torch.tensor([0, 1, 0])
+    method = theirs.BrendelBethge(start="noise", directions=5, blends=3)
+    result = framed(method, "l2")(Bright().eval(), inputs, labels, norm="l2")
+    assert torch.equal(given.starts[[0, 2]], inputs[[1, 1]])
+    # The bright one is of the class that noise is not: it starts from a blend.
+    assert float(given.starts[1].std()) > 0
+    assert bool(result.found.all())
+    # Inputs, five draws for each dark one and one for the bright one, two blends of it, two images; the
+    # starts once more, and the answers.
+    assert int(result.forwards.sum()) == 3 + 11 + 2 + 2 + 3 + 3
+    targeted = framed(method, "l2")(Bright().eval(), inputs[:2], labels[:2], norm="l2", targets=1 - labels[:2])
+    assert bool(targeted.found.all())
+
+
+@pytest.mark.parametrize("norm", theirs.RATES)
+def test_brendel_and_bethge_start_from_noise_unless_they_are_told_to_start_from_the_data(
+    given: type[Given], norm: str
+) -> None:
+    inputs = torch.tensor([0.2, 0.95])[:, None].repeat(1, 20)
+    model, labels = Cliff(0.9), torch.tensor([0, 1])
+    framed(theirs.BrendelBethge(directions=50, blends=10), norm)(model, inputs, labels, norm=norm)
+    assert not torch.equal(given.starts[0], inputs[1])
+    # Foolbox multiplies by the entries of the whole batch.
+    assert given.asked == {"steps": 1000, "lr": theirs.RATES[norm] / 2, "lr_num_decay": 20}
+    framed(theirs.BrendelBethge(start="data", lr=0.5, lr_decays=7), norm)(model, inputs, labels, norm=norm)
+    assert torch.equal(given.starts[0], inputs[1])
+    assert given.asked == {"steps": 1000, "lr": 0.25, "lr_num_decay": 7}
+
+
+def test_of_the_points_of_brendel_and_bethge_the_smallest_that_is_clearly_adversarial_is_kept(
+    given: type[Given],
+) -> None:
+    inputs, labels = torch.tensor([0.7, 0.1])[:, None].repeat(1, 4), torch.tensor([1, 0])
+    given.looks = [torch.full((2, 4), level) for level in (0.3, 0.45, 0.4, 0.5)]
+    method = theirs.BrendelBethge(start="data")
+    result = framed(method, "l2")(Seesaw(), inputs, labels, norm="l2")
+    assert torch.equal(result.adversarials[0], given.looks[1][0])
+
+
+def test_the_papers_brendel_and_bethge_start_as_the_authors_do() -> None:
+    for dataset, steps in (("mnist", 1000), ("cifar10", 1000), ("restricted-imagenet", 100)):
+        for norm in theirs.RATES:
+            settings = paper_settings("bb", dataset, norm, "plain")
+            start = {"start": "noise", "directions": 1000, "blends": 1000}
+            assert settings == {"steps": steps, "lr": 1.0, "lr_decays": 20, **start}
+    assert ATTACKS["bb"].combinations("l0")[0] == {"lr": 1.0, "lr_decays": 20}
+    assert len(ATTACKS["bb"].combinations("l0")) == 6
 
 
 BRENDEL_BETHGE = """
@@ -156,7 +263,7 @@ labels = model.labels(inputs)
 for norm in ("linf", "l2", "l1", "l0"):
     for targets in (None, (labels + 1) % 3):
         counting = Counting(model)
-        frame = Framed("theirs", (norm,), lambda classes: BrendelBethge(steps=20, lr_decay_every=4))
+        frame = Framed("theirs", (norm,), lambda classes: BrendelBethge(steps=20, lr_decays=5))
         result = frame(counting, inputs, labels, norm=norm, targets=targets)
         assert not result.faults, result.faults
         assert bool(result.found.all()), norm
@@ -181,13 +288,13 @@ def test_brendel_and_bethge_follow_the_boundary_in_four_norms() -> None:
 
 
 def test_brendel_and_bethge_leave_out_what_has_no_start_and_never_compile_for_nothing() -> None:
-    result = framed(theirs.BrendelBethge(steps=1), "l2")(
+    result = framed(theirs.BrendelBethge(steps=1, directions=30), "l2")(
         Stubborn(), torch.full((2, 6), 0.5), torch.zeros(2, dtype=torch.long), norm="l2"
     )
     assert not bool(result.found.any())
     assert not result.faults
     # The frame's look, all the noise, and the look at the answer, which is the input.
-    assert result.forwards.tolist() == [1 + 2 * theirs.STRENGTHS + 1] * 2
+    assert result.forwards.tolist() == [1 + 30 + theirs.STRENGTHS + 1] * 2
 
 
 def test_without_the_library_the_user_is_told_what_to_install(
@@ -202,7 +309,10 @@ def test_without_the_library_the_user_is_told_what_to_install(
     ("kind", "settings"),
     [
         (theirs.BrendelBethge, {"lr": 0.0}),
-        (theirs.BrendelBethge, {"lr_decay_every": 0}),
+        (theirs.BrendelBethge, {"lr_decays": 0}),
+        (theirs.BrendelBethge, {"start": "images"}),
+        (theirs.BrendelBethge, {"directions": 0}),
+        (theirs.BrendelBethge, {"blends": 0}),
         (theirs.CarliniWagner, {"steps": 0}),
         (theirs.EAD, {"regularization": -1.0}),
         (theirs.DDN, {"init_norm": 0.0}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from pdpgd.errors import InvalidInputError, SubjectError
+from pdpgd.errors import InvalidInputError, SubjectError, UnknownNameError
 from pdpgd.extras import need
+from pdpgd.subjects import cubic
 from pdpgd.subjects.samples import Rows
 
 ENDINGS = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"))
@@ -26,12 +28,19 @@ UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, struct.error)
 
 @dataclass(frozen=True)
 class Frame:
-    """The shorter side is made `resize` long, the other in proportion; then the middle, `crop` x `crop`, is kept."""
+    """The shorter side is made `resize` long, the other in proportion; then the middle, `crop` x `crop`, is kept.
+
+    `like` says whose interpolation and rounding: "torchvision" (Pillow's bilinear, which averages where an image is
+    made smaller), which most published models were trained on, or "tensorpack" (OpenCV's cubic, which does not).
+    """
 
     resize: int
     crop: int
+    like: str = "torchvision"
 
     def __post_init__(self) -> None:
+        if self.like not in FRAMES:
+            raise UnknownNameError("frame", self.like, FRAMES)
         if not 1 <= self.crop <= self.resize:
             raise InvalidInputError(f"frame: expected 1 <= crop <= resize, got {self.crop} and {self.resize}")
 
@@ -62,7 +71,7 @@ class FolderSamples:
         pillow = _pillow()
         try:
             with pillow.open(file) as image:
-                pixels = np.array(_framed(pillow, image.convert(self.mode), self.frame))
+                pixels = _framed(pillow, image.convert(self.mode), self.frame)
         except (*UNREADABLE, pillow.DecompressionBombError) as error:
             raise _unreadable(file, error) from error
         return torch.from_numpy(pixels.reshape(*pixels.shape[:2], -1)).permute(2, 0, 1)
@@ -149,17 +158,33 @@ def _refuse_other_sizes(headers: Mapping[Path, Header]) -> None:
             )
 
 
-def _framed(pillow: ModuleType, image: Any, frame: Frame | None) -> Any:
-    """Resized and cropped as torchvision does it, which published models were trained on."""
-    if frame is None:
-        return image
+def _framed(pillow: ModuleType, image: Any, frame: Frame | None) -> NDArray[np.uint8]:
+    """The pixels, of shape (rows, columns) or (rows, columns, channels)."""
+    return np.array(image) if frame is None else FRAMES[frame.like](pillow, image, frame)
+
+
+def _as_torchvision(pillow: ModuleType, image: Any, frame: Frame) -> NDArray[np.uint8]:
     width, height = image.size
     short = min(width, height)
     size = (frame.resize * width // short, frame.resize * height // short)
     if size != (width, height):
         image = image.resize(size, pillow.Resampling.BILINEAR)
     left, top = (round((side - frame.crop) / 2) for side in size)
-    return image.crop((left, top, left + frame.crop, top + frame.crop))
+    return np.array(image.crop((left, top, left + frame.crop, top + frame.crop)))
+
+
+def _as_tensorpack(pillow: ModuleType, image: Any, frame: Frame) -> NDArray[np.uint8]:
+    width, height = image.size
+    short = min(width, height)
+    # The longer side is rounded to the nearest pixel, halves up; the place of the crop is rounded down.
+    new_width, new_height = ((2 * frame.resize * side + short) // (2 * short) for side in (width, height))
+    pixels = cubic.resized(np.array(image).reshape(height, width, -1), new_height, new_width)
+    top, left = (new_height - frame.crop) // 2, (new_width - frame.crop) // 2
+    return pixels[top : top + frame.crop, left : left + frame.crop]
+
+
+Framing = Callable[[ModuleType, Any, Frame], NDArray[np.uint8]]
+FRAMES: dict[str, Framing] = {"torchvision": _as_torchvision, "tensorpack": _as_tensorpack}
 
 
 def _unreadable(file: Path, error: Exception) -> SubjectError:

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from pdpgd import errors
+from pdpgd.subjects import cubic
 from pdpgd.subjects.folders import Frame, read_folder
 
 
@@ -156,6 +157,27 @@ def test_a_frame_makes_the_shorter_side_as_long_as_it_says(tmp_path: Path) -> No
     # 40 x 16 becomes 20 x 8; of its columns 6 to 13 are kept, and the edge in the middle stays in the middle.
     assert images[..., :3].max() == 0
     assert images[..., 5:].min() == pytest.approx(200 / 255)
+
+
+def test_a_frame_like_tensorpack_rounds_the_longer_side_to_the_nearest_and_the_place_of_the_crop_down(
+    tmp_path: Path,
+) -> None:
+    # The sides 10 x 13 become 6 x 7.8, so 8; the middle 5 begins at (0.5, 1.5), so at (0, 1).
+    path = save(tmp_path / "a" / "1.png", size=(13, 10))
+    images, _ = read_folder(tmp_path, frame=Frame(resize=6, crop=5, like="tensorpack")).batch([0])
+    whole = cubic.resized(np.array(Image.open(path)), 6, 8)
+    assert torch.equal(images[0], torch.from_numpy(whole[0:5, 1:6]).permute(2, 0, 1).float() / 255)
+
+
+def test_a_frame_like_tensorpack_takes_gray_images(tmp_path: Path) -> None:
+    save(tmp_path / "a" / "1.png", mode="L", size=(13, 10))
+    images, _ = read_folder(tmp_path, frame=Frame(resize=6, crop=5, like="tensorpack")).batch([0])
+    assert images.shape == (1, 1, 5, 5)
+
+
+def test_a_frame_like_nothing_known_is_refused() -> None:
+    with pytest.raises(errors.UnknownNameError, match=r"unknown frame: .*did you mean 'torchvision'"):
+        Frame(resize=6, crop=5, like="torch-vision")
 
 
 @pytest.mark.parametrize(("resize", "crop"), [(4, 5), (4, 0)])

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from pdpgd.errors import InvalidInputError, SubjectError, UnknownNameError
 from pdpgd.subjects.arrays import read_npz
 from pdpgd.subjects.folders import FolderSamples, read_folder
-from pdpgd.subjects.known import DATA, DataSet
+from pdpgd.subjects.known import DATA
 from pdpgd.subjects.samples import ArraySamples, Samples
 from pdpgd.subjects.wrapped import DatasetSamples, wrap
 
@@ -51,7 +51,8 @@ def load_data(
     `source` is the name of a known data set (see `describe_data`), a path to an .npz file with arrays `images` and
     `labels` (see `arrays.read_npz`), a path to a folder with one sub-folder of images a class (see
     `folders.read_folder`), or a torch Dataset or DataLoader (see `wrapped.wrap`). A known name comes before a path of
-    that name; write ./name for the path.
+    that name; write ./name for the path. NAME:ORDER is a known data set in another order, for those that have one:
+    restricted-imagenet:first, restricted-imagenet:paper (see `restricted_imagenet`).
 
     `split`, `root` and `download` are for known data sets alone: a file, a folder or a loader has one split. The files
     of a known data set are looked for in `root`, in $PDPGD_DATA/<name>, in the user's cache, and where the operating
@@ -64,8 +65,8 @@ def load_data(
     samples: Read
     if isinstance(source, Dataset | DataLoader):
         samples = wrap(source, count=count)
-    elif isinstance(source, str) and source in DATA:
-        samples = _load_known(DATA[source], split, None if root is None else Path(root).expanduser(), download)
+    elif isinstance(source, str) and source.partition(":")[0] in DATA:
+        samples = _load_known(source, split, None if root is None else Path(root).expanduser(), download)
     elif isinstance(source, str | Path):
         samples = _load_path(source)
     else:
@@ -94,13 +95,20 @@ def describe_data() -> list[DataDescription]:
     ]
 
 
-def _load_known(known: DataSet, split: str, root: Path | None, download: bool) -> Read:
+def _load_known(source: str, split: str, root: Path | None, download: bool) -> Read:
+    name, colon, order = source.partition(":")
+    known = DATA[name]
+    if colon and order not in known.orders:
+        raise UnknownNameError(
+            f"data set {name} in another order", source, [name, *(f"{name}:{each}" for each in known.orders)]
+        )
     if split not in known.sizes:
         raise InvalidInputError(f"split: expected {' or '.join(known.sizes)}, all that {known.name} has, got {split}")
     if known.read is None:
         with resources.as_file(resources.files(__package__) / "embedded" / f"{known.name}.npz") as path:
             return read_npz(path, classes=known.classes)
-    read = known.read(known.wanted(split).obtained(root=root, download=download), split)
+    reader = known.orders[order] if colon else known.read
+    read = reader(known.wanted(split).obtained(root=root, download=download), split)
     if isinstance(read, FolderSamples):
         return read
     pixels, labels = read

@@ -36,6 +36,8 @@ class DataSet:
     files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
     """The files of each split, in the order in which `read` takes them; none for what this package carries."""
     read: Reader | None = None
+    orders: Mapping[str, Reader] = field(default_factory=dict)
+    """Readers that put the samples into another order, asked for as NAME:ORDER."""
     system: Path | None = None
     """Where a package of the operating system puts the files."""
     note: str = ""
@@ -138,6 +140,10 @@ DATA: dict[str, DataSet] = {
             origin="ImageNet (ILSVRC 2012), https://www.image-net.org, grouped as by Tsipras et al. (2019)",
             files={"test": (DataFile("val"),), "train": (DataFile("train"),)},
             read=lambda paths, split: read_restricted_imagenet(paths[0]),
+            orders={
+                "first": lambda paths, split: read_restricted_imagenet(paths[0], order="first"),
+                "paper": lambda paths, split: read_restricted_imagenet(paths[0], order="paper"),
+            },
             note="Each is a folder with one sub-folder a class, as in val/n02085620/*.JPEG; ImageNet's terms forbid to "
             "pass it on: get ILSVRC 2012 from https://www.image-net.org.",
         ),

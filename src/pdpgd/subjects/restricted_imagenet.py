@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
 from pdpgd.errors import SubjectError
 from pdpgd.subjects.folders import FolderSamples, Frame, class_folders, dealt, images_in
 
-FRAME = Frame(resize=256, crop=224)
+NAME = "restricted-imagenet"
+# As the paper's authors read it: OpenCV's cubic interpolation through tensorpack.
+FRAME = Frame(resize=256, crop=224, like="tensorpack")
 
-# The numbers of ImageNet's classes (n02085620 is 2085620), and which of the sorted 1000 they are; a class that is not
-# listed has no group. The groups stand in the order of their labels.
+# The numbers of ImageNet's classes (n02085620 is 2085620); a class that is not listed has no group. The groups stand
+# in the order of their labels.
 GROUPS = {
-    # 151 to 268
     "dog": """
         2085620 2085782 2085936 2086079 2086240 2086646 2086910 2087046 2087394 2088094 2088238 2088364 2088466
         2088632 2089078 2089867 2089973 2090379 2090622 2090721 2091032 2091134 2091244 2091467 2091635 2091831
@@ -25,37 +28,29 @@ GROUPS = {
         2111129 2111277 2111500 2111889 2112018 2112137 2112350 2112706 2113023 2113186 2113624 2113712 2113799
         2113978
     """,
-    # 281 to 285
     "cat": """
         2123045 2123159 2123394 2123597 2124075
     """,
-    # 30 to 32
     "frog": """
         1641577 1644373 1644900
     """,
-    # 33 to 37
     "turtle": """
         1664065 1665541 1667114 1667778 1669191
     """,
-    # 80 to 100
     "bird": """
         1795545 1796340 1797886 1798484 1806143 1806567 1807496 1817953 1818515 1819313 1820546 1824575 1828970
         1829413 1833805 1843065 1843383 1847000 1855032 1855672 1860187
     """,
-    # 365 to 382
     "primate": """
         2480495 2480855 2481823 2483362 2483708 2484975 2486261 2486410 2487347 2488291 2488702 2489166 2490219
         2492035 2492660 2493509 2493793 2494079
     """,
-    # 389 to 397
     "fish": """
         2514041 2526121 2536864 2606052 2607072 2640242 2641379 2643566 2655020
     """,
-    # 118 to 121
     "crab": """
         1978287 1978455 1980166 1981276
     """,
-    # 300 to 319
     "insect": """
         2165105 2165456 2167151 2168699 2169497 2172182 2174001 2177972 2190166 2206856 2219486 2226429 2229544
         2231487 2233338 2236044 2256656 2259212 2264363 2268443
@@ -63,22 +58,64 @@ GROUPS = {
 }
 CLASSES = tuple(GROUPS)
 LABELS = {f"n{int(number):08d}": label for label, group in enumerate(GROUPS.values()) for number in group.split()}
+# The places of each group among the 1000 classes of ImageNet, sorted by their WordNet numbers: what an ImageNet
+# classifier answers for it.
+PLACES = {
+    "dog": range(151, 269),
+    "cat": range(281, 286),
+    "frog": range(30, 33),
+    "turtle": range(33, 38),
+    "bird": range(80, 101),
+    "primate": range(365, 383),
+    "fish": range(389, 398),
+    "crab": range(118, 122),
+    "insect": range(300, 320),
+}
+# The dogs of the list that the paper's nets came with (MadryLab/robust-features-code, ilsvrc_metadata/val.txt): 11
+# breeds, so that they are no majority. Its 4800 images are all those of these breeds and of the other eight groups, by
+# file name; the paper's 1000 images are the first of it. The list has no names of breeds: five stand in the list of
+# training images beside it where it was looked at, the others follow from its first 516 images and what is on them.
+PAPER_DOGS = frozenset(
+    f"n{number:08d}"
+    for number in (
+        *(2086646, 2093991, 2097474, 2098105, 2098413, 2100877),
+        *(2101556, 2109961, 2112018, 2113186, 2113978),
+    )
+)
+PAPER_CLASSES = frozenset(wnid for wnid, label in LABELS.items() if CLASSES[label] != "dog" or wnid in PAPER_DOGS)
 
 
-def read_restricted_imagenet(folder: Path) -> FolderSamples:
-    """The images in `folder/<wnid>/*` whose class is in a group; a tree with some of the 1000 classes will do.
+def read_restricted_imagenet(folder: Path, *, order: str | None = None) -> FolderSamples:
+    """Read the images in `folder/<wnid>/*` whose class is in a group; a tree with some of the 1000 classes will do.
 
-    Every image is brought to RGB, for ImageNet has grey and CMYK files. The samples are dealt: one of every group in
-    turn, and inside a group one of every class in turn.
+    Every image is brought to RGB, for ImageNet has gray and CMYK files.
+
+    Args:
+        folder: The folder of a split, one sub-folder per class.
+        order: None deals: one image of every group in turn, and inside a group one of every class in turn. "first"
+            takes the images by file name over all classes, as ImageNet numbers them. "paper" does the same over the
+            96 classes of the paper's list, so that its first 1000 are the images of the paper.
+
+    Returns:
+        The samples, read when a batch asks for them.
+
+    Raises:
+        SubjectError: There is no folder of a class that is asked for.
     """
-    groups: list[list[list[Path]]] = [[] for _ in CLASSES]
-    for path in class_folders(folder):
-        if path.name in LABELS:
-            groups[LABELS[path.name]].append(images_in(path))
-    if not any(groups):
+    wanted = PAPER_CLASSES if order == "paper" else frozenset(LABELS)
+    found = [(LABELS[path.name], images_in(path)) for path in class_folders(folder) if path.name in wanted]
+    if not found:
         raise SubjectError(
             f"{folder}: expected ImageNet's folders, one a class and named like n02085620, got none of the "
-            f"{len(LABELS)} that Restricted ImageNet is made of"
+            f"{len(wanted)} that Restricted ImageNet is made of"
         )
-    files, labels = dealt(dealt(group)[0] for group in groups)
-    return FolderSamples("restricted-imagenet", files, labels, CLASSES, frame=FRAME)
+    if order is None:
+        groups = [[images for label, images in found if label == group] for group in range(len(CLASSES))]
+        files, labels = dealt(dealt(group)[0] for group in groups)
+        return FolderSamples(NAME, files, labels, CLASSES, frame=FRAME)
+    # File names are told apart by their folders where a tree is not ImageNet's own.
+    pairs = sorted(
+        ((file, label) for label, images in found for file in images), key=lambda pair: (pair[0].name, pair[0])
+    )
+    labels = torch.tensor([label for _, label in pairs], dtype=torch.long)
+    return FolderSamples(f"{NAME}:{order}", tuple(file for file, _ in pairs), labels, CLASSES, frame=FRAME)

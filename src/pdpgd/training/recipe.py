@@ -120,7 +120,7 @@ def _say_nothing(phase: str, done: int, total: int, seen: str) -> None:
 def _data(recipe: Recipe) -> tuple[Samples, Samples]:
     """What to train on and what to judge on: never the same images."""
     samples = load_data(recipe.data, split="train", root=recipe.data_folder)
-    if recipe.test_data is None and recipe.data not in DATA:
+    if recipe.test_data is None and recipe.data.partition(":")[0] not in DATA:
         raise InvalidInputError("--test-data: expected images to judge the net on, which a file or a folder has not")
     return samples, load_data(recipe.test_data or recipe.data, split="test", root=recipe.data_folder)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from pdpgd import errors
+from pdpgd.subjects import cubic
 from pdpgd.subjects.data import load_data
-from pdpgd.subjects.restricted_imagenet import CLASSES, LABELS
+from pdpgd.subjects.restricted_imagenet import CLASSES, LABELS, PAPER_CLASSES, PAPER_DOGS
 
 # One class of each group, and its name in WordNet, looked up by hand.
 ONE_OF_EACH = {
@@ -36,16 +37,6 @@ def grow(folder: Path, wnids: list[str], images: int = 1) -> None:
             path = folder / wnid / f"ILSVRC2012_val_{number:08d}.JPEG"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.new("RGB", (300, 260 + place), (20 * place, 100, 10 * number)).save(path, "JPEG")
-
-
-def test_each_group_has_as_many_classes_as_its_range() -> None:
-    counts = Counter(CLASSES[label] for label in LABELS.values())
-    ranges = {
-        "dog": (151, 268), "cat": (281, 285), "frog": (30, 32), "turtle": (33, 37), "bird": (80, 100),
-        "primate": (365, 382), "fish": (389, 397), "crab": (118, 121), "insect": (300, 319),
-    }  # fmt: skip
-    assert list(ranges) == list(CLASSES)
-    assert counts == {name: last - first + 1 for name, (first, last) in ranges.items()}
 
 
 def test_the_groups_stand_in_wordnet_order_as_their_ranges_do() -> None:
@@ -80,6 +71,65 @@ def test_a_group_with_more_classes_is_dealt_class_by_class(tmp_path: Path) -> No
         ("n02085620", "0"), ("n01641577", "0"), ("n02085782", "0"), ("n01641577", "1"), ("n02085620", "1")
     ]  # fmt: skip
     assert samples.labels.tolist() == [0, 2, 0, 2, 0]
+
+
+def number(folder: Path, wnid: str, count: int) -> None:
+    """An image of this class that ImageNet's validation set has at this place."""
+    path = folder / "val" / wnid / f"ILSVRC2012_val_{count:08d}.JPEG"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (256, 256)).save(path, "JPEG")
+
+
+FROG, CAT, BEAGLE, LHASA = "n01641577", "n02123045", "n02088364", "n02098413"
+NUMBERED = [(CAT, 7), (BEAGLE, 2), (FROG, 30), (LHASA, 11), (BEAGLE, 5), (FROG, 1)]
+
+
+@pytest.mark.parametrize(
+    ("source", "order", "labels"),
+    [
+        ("restricted-imagenet", [2, 7, 1, 11, 30, 5], [0, 1, 2, 0, 2, 0]),
+        ("restricted-imagenet:first", [1, 2, 5, 7, 11, 30], [2, 0, 0, 1, 0, 2]),
+        ("restricted-imagenet:paper", [1, 7, 11, 30], [2, 1, 0, 2]),
+    ],
+)
+@pytest.mark.usefixtures("cache")
+def test_the_images_are_dealt_or_come_by_their_numbers(
+    source: str, order: list[int], labels: list[int], tmp_path: Path
+) -> None:
+    for wnid, count in NUMBERED:
+        number(tmp_path, wnid, count)
+    samples = load_data(source, root=tmp_path)
+    assert samples.name == source
+    assert [int(file.stem[-8:]) for file in samples.files] == order  # type: ignore[attr-defined]
+    assert samples.labels.tolist() == labels
+    assert samples.first(2).labels.tolist() == labels[:2]
+
+
+def test_the_papers_list_has_96_classes_with_11_breeds_of_dogs() -> None:
+    """4800 images, 50 a class, of ImageNet's validation set."""
+    assert len(PAPER_CLASSES) == 96
+    assert sum(LABELS[wnid] == 0 for wnid in PAPER_CLASSES) == len(PAPER_DOGS) == 11
+    assert {wnid for wnid, label in LABELS.items() if label} < PAPER_CLASSES
+
+
+@pytest.mark.usefixtures("cache")
+def test_an_order_that_is_not_known_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(errors.UnknownNameError, match="did you mean 'restricted-imagenet:first'"):
+        load_data("restricted-imagenet:frist", root=tmp_path)
+    with pytest.raises(errors.UnknownNameError, match="expected one of mnist-1000, got 'mnist-1000:first'"):
+        load_data("mnist-1000:first")
+
+
+@pytest.mark.usefixtures("cache")
+def test_images_are_resized_by_cubic_interpolation_as_the_papers_authors_did(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (300, 401, 3), dtype=np.uint8)
+    path = tmp_path / "val" / FROG / "1.png"
+    path.parent.mkdir(parents=True)
+    Image.fromarray(pixels).save(path)
+    images, _ = load_data("restricted-imagenet", root=tmp_path).batch([0])
+    # 401 * 256 / 300 = 342.2
+    expected = cubic.resized(pixels, 256, 342)[16:240, 59:283]
+    assert torch.equal(images[0], torch.from_numpy(expected).permute(2, 0, 1).float() / 255)
 
 
 @pytest.mark.parametrize("mode", ["L", "CMYK"])

@@ -20,7 +20,9 @@ from pdpgd.subjects import archives, programs, zoo
 from pdpgd.subjects.adapters.adapter import Adapter
 from pdpgd.subjects.architectures import ARCHITECTURES, architecture_by_name
 from pdpgd.subjects.cards import ModelCard
+from pdpgd.subjects.hub import weights_file
 from pdpgd.subjects.normalise import Normalisation, NormalisationChoice, Normalised
+from pdpgd.subjects.pooling import Pooled, pool_by_name
 from pdpgd.subjects.weights import checksum, load_weights, unpickled
 
 # Where the part of a source before its first colon leads.
@@ -41,6 +43,7 @@ def load_model(
     *,
     weights: str | Path | None = None,
     normalisation: NormalisationChoice = None,
+    pool: str | None = None,
     trust_model_code: bool = False,
     trust_pickle: bool = False,
 ) -> nn.Module:
@@ -52,10 +55,12 @@ def load_model(
             them; the path of a file written by `torch.jit.save`, `torch.export.save` or `torch.save`; `timm:NAME`;
             `robustbench:NAME` or `robustbench:DATASET/THREAT/NAME`; or `hf:NAME`, from the Hugging Face hub or a
             local directory.
-        weights: A file of weights to load into the model; for `paper:NAME`, a MATLAB file of the same layout to read
-            instead of the published one.
+        weights: A file of weights to load into the model, or `hf:OWNER/REPOSITORY/FILE`, from the Hugging Face hub; for
+            `paper:NAME`, a MATLAB file of the same layout to read instead of the published one.
         normalisation: The normalization to put inside the model. If None, models of timm and Hugging Face get the
             one they were trained with; "none" leaves it out.
+        pool: The name of groups of classes that the logits are pooled over, the largest of each (see `pooling`):
+            "restricted-imagenet" makes any classifier of ImageNet one of Restricted ImageNet.
         trust_model_code: Consent to run the code that the file of the model or of its weights holds: pickles,
             TorchScript, `torch.export` archives, and Python beside a Hugging Face checkpoint.
         trust_pickle: Alias of `trust_model_code`.
@@ -69,7 +74,8 @@ def load_model(
     if not isinstance(source, str):
         raise InvalidInputError(f"model: expected its name or path as a string, got {type(source).__name__}")
     trust_model_code = trust_model_code or trust_pickle
-    path = None if weights is None else Path(weights)
+    groups = None if pool is None else pool_by_name(pool)
+    path = None if weights is None else weights_file(weights)
     prefix, colon, rest = source.partition(":")
     # A model is built with random weights before it gets its own: the caller's random state is left as it was.
     with torch.random.fork_rng(devices=[]):
@@ -79,7 +85,8 @@ def load_model(
             model, own = _own_or_users(source, path, normalisation, trust_model_code), None
     chosen = own if normalisation is None else normalisation
     model = model.cpu().requires_grad_(False).eval()
-    return Normalised(model, chosen) if isinstance(chosen, Normalisation) else model
+    model = Normalised(model, chosen) if isinstance(chosen, Normalisation) else model
+    return model if groups is None else Pooled(model, groups)
 
 
 def _from_zoo_of_others(

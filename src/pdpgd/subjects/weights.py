@@ -20,6 +20,9 @@ from pdpgd.subjects import archives, pickles
 NESTS = ("state_dict", "model_state_dict", "model", "net")
 # What DataParallel and torch.compile put before every name.
 PREFIXES = ("module.", "_orig_mod.")
+# What the robustness library of MadryLab saves beside the classifier, `model.`: its normalization, which the loader of
+# the model puts in front of it, and a copy of both for its attacks.
+ROBUSTNESS = ("normalizer.", "attacker.")
 # Errors name at most so many weights.
 KEYS_NAMED = 4
 CHUNK = 1 << 20
@@ -29,7 +32,7 @@ Weights = dict[str, Tensor]
 
 def read_weights(path: str | Path, *, trust_model_code: bool = False) -> Weights:
     """The tensors of a safetensors or torch.save file by name, on the CPU; `trust_model_code` runs the code in it."""
-    return _without_prefix(_read(Path(path), trust_model_code=trust_model_code))
+    return _unwrapped(_read(Path(path), trust_model_code=trust_model_code))
 
 
 def load_weights(model: nn.Module, path: str | Path, *, trust_model_code: bool = False) -> None:
@@ -37,7 +40,7 @@ def load_weights(model: nn.Module, path: str | Path, *, trust_model_code: bool =
     expected = model.state_dict()
     got = _read(Path(path), trust_model_code=trust_model_code)
     if got.keys() != expected.keys():
-        got = _without_prefix(got)
+        got = _unwrapped(got)
     faults = _differences(expected, got)
     if faults:
         raise SubjectError(f"{path}: expected the weights of {type(model).__name__}, got others: {'; '.join(faults)}")
@@ -138,10 +141,13 @@ def _checked(path: Path, content: object) -> Weights:
     return dict(content)
 
 
-def _without_prefix(weights: Weights) -> Weights:
+def _unwrapped(weights: Weights) -> Weights:
     for prefix in PREFIXES:
         if all(name.startswith(prefix) for name in weights):
             weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
+    beside = {name for name in weights if name.startswith(ROBUSTNESS)}
+    if beside and all(name in beside or name.startswith("model.") for name in weights):
+        return {name.removeprefix("model."): tensor for name, tensor in weights.items() if name not in beside}
     return weights
 
 

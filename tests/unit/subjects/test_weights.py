@@ -333,3 +333,32 @@ def test_the_checksum_is_sha_256(tmp_path: Path) -> None:
     content = bytes(range(256)) * 8192
     (tmp_path / "file").write_bytes(content)
     assert checksum(tmp_path / "file") == hashlib.sha256(content).hexdigest()
+
+
+def robustness_checkpoint(model: nn.Module) -> dict[str, object]:
+    """As the robustness library of MadryLab saves a classifier: with its normalization, and both again for attacks."""
+    state = model.state_dict()
+    normalizer = {"new_mean": torch.zeros(3, 1, 1), "new_std": torch.ones(3, 1, 1)}
+    names = {
+        **{f"module.normalizer.{name}": value for name, value in normalizer.items()},
+        **{f"module.model.{name}": value for name, value in state.items()},
+        **{f"module.attacker.normalize.{name}": value for name, value in normalizer.items()},
+        **{f"module.attacker.model.{name}": value + 1 for name, value in state.items()},
+    }
+    return {"model": names, "epoch": 90, "schedule": {"last_epoch": 90, "_last_lr": [0.1]}}
+
+
+def test_the_classifier_of_a_checkpoint_of_the_robustness_library_is_read(
+    model: TinyConv, generator: torch.Generator, tmp_path: Path
+) -> None:
+    torch.save(robustness_checkpoint(model), tmp_path / "l2.ckpt")
+    assert_same(read_weights(tmp_path / "l2.ckpt"), model.state_dict())
+    other = TinyConv(generator)
+    load_weights(other, tmp_path / "l2.ckpt")
+    assert_same(other.state_dict(), model.state_dict())
+
+
+def test_weights_beside_a_normalizer_that_are_not_the_robustness_librarys_are_left_as_they_are(tmp_path: Path) -> None:
+    weights = {"normalizer.mean": torch.zeros(3), "model.bias": torch.zeros(2), "head.bias": torch.ones(2)}
+    torch.save(weights, tmp_path / "w.pt")
+    assert_same(read_weights(tmp_path / "w.pt"), weights)

@@ -104,7 +104,7 @@ def show(console: Console, comparison: Comparison) -> None:
             evaluation = rows[0].evaluation
             assert evaluation is not None
             console.print(
-                f"{evaluation.spec.model['source']} on {evaluation.samples:,} samples of "
+                f"{evaluation.spec.model_name} on {evaluation.samples:,} samples of "
                 f"{evaluation.spec.data['name']}, {evaluation.clean_accuracy:.1%} right: {norm}\n",
                 soft_wrap=True,
             )

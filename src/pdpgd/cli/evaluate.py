@@ -109,7 +109,7 @@ def show(
     spec = evaluation.spec
     budget = f", {spec.budget} passes a sample and norm" if spec.budget else ""
     console.print(
-        f"{spec.model['source']} on {evaluation.samples:,} samples of {spec.data['name']}: "
+        f"{spec.model_name} on {evaluation.samples:,} samples of {spec.data['name']}: "
         f"{evaluation.clean_accuracy:.1%} right. Attack {spec.attack}{budget}.\n",
         soft_wrap=True,
     )

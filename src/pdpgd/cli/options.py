@@ -21,9 +21,15 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", help="a shipped net, package.module:factory, a file, paper:, timm:, hf: or robustbench:NAME"
     )
-    parser.add_argument("--weights", help="weights for it: safetensors or a state dict; for paper:NAME a MATLAB file")
+    parser.add_argument(
+        "--weights",
+        help="weights for it: safetensors, a state dict, or hf:OWNER/REPOSITORY/FILE; for paper:NAME a MATLAB file",
+    )
     parser.add_argument("--mean", help="of its normalisation: numbers with commas, or imagenet, cifar10, none")
     parser.add_argument("--std", help="of its normalisation")
+    parser.add_argument(
+        "--pool", help="restricted-imagenet: a classifier of ImageNet as one of its nine groups, by the largest logit"
+    )
     add_trust(parser)
 
 
@@ -64,6 +70,7 @@ def run_settings(options: argparse.Namespace) -> dict[str, Any]:
         **{name: getattr(options, name) for name in names},
         "weights": options.weights,
         "normalisation": normalisation(options),
+        "pool": options.pool,
         "trust_model_code": options.trust_model_code,
         "data_dir": options.data_dir,
     }
@@ -79,6 +86,8 @@ def default_folder(options: argparse.Namespace, *names: str) -> str:
             *("limit", "seed", "chunk_size", "batch_size", "threads", "device"),
         )
     }
+    if options.pool is not None:
+        question["pool"] = options.pool
     digest = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:8]
     plain = "".join(letter if letter.isalnum() else "-" for letter in f"{options.model}-{Path(options.data).name}")
     return f"runs/{plain}-{digest}"
@@ -91,6 +100,7 @@ def model(options: argparse.Namespace) -> nn.Module:
         options.model,
         weights=options.weights,
         normalisation=normalisation(options),
+        pool=options.pool,
         trust_model_code=options.trust_model_code,
     )
 

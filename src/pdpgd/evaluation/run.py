@@ -21,6 +21,7 @@ from pdpgd.evaluation.result import Evaluation
 from pdpgd.evaluation.spec import Spec
 from pdpgd.evaluation.store import DiskStore, Store
 from pdpgd.evaluation.subject import Subject
+from pdpgd.files import digest_of
 from pdpgd.subjects import Samples
 
 
@@ -183,8 +184,8 @@ class Run:
 
     @property
     def model(self) -> str:
-        """What the engine calls it."""
-        return str(self.spec.model["sha256"]) if self.name else ""
+        """What the engine calls it: models of the same weights may differ in normalization or pool."""
+        return digest_of(self.spec.model) if self.name else ""
 
     def _tell(self) -> None:
         notes = self.store.notes

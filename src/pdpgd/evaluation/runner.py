@@ -50,6 +50,7 @@ def evaluate(
     address: str | None = None,
     weights: str | None = None,
     normalisation: NormalisationChoice = None,
+    pool: str | None = None,
     trust_model_code: bool = False,
     trust_pickle: bool = False,
     data_dir: str | None = None,
@@ -80,6 +81,7 @@ def evaluate(
         address: Address of an existing Ray cluster.
         weights: A file of weights to load into the model.
         normalisation: The normalization to put inside the model.
+        pool: The name of groups of classes that the logits are pooled over (see `load_model`).
         trust_model_code: Consent to run the code that the file of the model or of its weights holds (see
             `load_model`).
         trust_pickle: Alias of `trust_model_code`.
@@ -91,7 +93,11 @@ def evaluate(
     """
     store: Store = MemoryStore() if out is None else DiskStore(output_path(out))
     subject = subject_of(
-        model, weights=weights, normalisation=normalisation, trust_model_code=trust_model_code or trust_pickle
+        model,
+        weights=weights,
+        normalisation=normalisation,
+        pool=pool,
+        trust_model_code=trust_model_code or trust_pickle,
     )
     samples = samples_of(data, limit=limit, root=data_dir)
     contestant = contestant_of(attack, budget, settings or {})

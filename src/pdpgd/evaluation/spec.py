@@ -61,6 +61,12 @@ class Spec:
             expect_setting(self, name, "an integer of at least 1", type(value) is int and value >= 1)
         expect_setting(self, "seed", "an integer of at least 0", type(self.seed) is int and self.seed >= 0)
 
+    @property
+    def model_name(self) -> str:
+        """Where the model came from, and what its logits are pooled over."""
+        pool = self.model.get("pool")
+        return f"{self.model['source']}{f' pooled over {pool}' if pool else ''}"
+
     def as_json(self) -> dict[str, Any]:
         entries: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return entries

@@ -50,6 +50,8 @@ class NamedModel:
     weights: str | None = None
     normalisation: NormalisationChoice = None
     trust_model_code: bool = False
+    pool: str | None = None
+    """Groups of classes that the logits are pooled over."""
     sha256: str | None = None
     random_parameters: int = 0
     """Numbers in its parameters and buffers that are drawn anew each time the model is built."""
@@ -71,7 +73,8 @@ class NamedModel:
         sha256 = self.sha256 or checksum_of(self._loaded())
         facts = {"source": self.source, "weights": self.weights, "normalisation": normalisation, "sha256": sha256}
         # Only where there are some, so that the specs of all other runs stay as they were.
-        return {**facts, "random_parameters": self.random_parameters} if self.random_parameters else facts
+        more = {"pool": self.pool, "random_parameters": self.random_parameters}
+        return {**facts, **{name: value for name, value in more.items() if value}}
 
     def device(self) -> None:
         return None
@@ -86,7 +89,11 @@ class NamedModel:
 
     def _loaded(self) -> nn.Module:
         return load_model(
-            self.source, weights=self.weights, normalisation=self.normalisation, trust_model_code=self.trust_model_code
+            self.source,
+            weights=self.weights,
+            normalisation=self.normalisation,
+            pool=self.pool,
+            trust_model_code=self.trust_model_code,
         )
 
 
@@ -148,16 +155,23 @@ def _drawn(model: nn.Module, again: nn.Module) -> int:
 
 
 def subject_of(
-    model: str | Model, *, weights: str | None, normalisation: NormalisationChoice, trust_model_code: bool
+    model: str | Model,
+    *,
+    weights: str | None,
+    normalisation: NormalisationChoice,
+    trust_model_code: bool,
+    pool: str | None = None,
 ) -> Subject:
     if isinstance(model, str):
-        return NamedModel(model, weights, normalisation, trust_model_code).pinned()
+        return NamedModel(model, weights, normalisation, trust_model_code, pool).pinned()
     if not callable(model):
         raise InvalidInputError(
             f"model: expected a name, a path or something that maps inputs to logits, got {type(model).__name__}"
         )
-    if weights is not None or normalisation is not None:
-        raise InvalidInputError("weights, normalisation: expected none with a model that is loaded already, got some")
+    if weights is not None or normalisation is not None or pool is not None:
+        raise InvalidInputError(
+            "weights, normalisation, pool: expected none with a model that is loaded already, got some"
+        )
     return LiveModel(model)
 
 

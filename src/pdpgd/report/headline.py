@@ -71,7 +71,7 @@ def facts_of(source: Source) -> list[Fact]:
             "Clean accuracy", wording.share(clean), f"95%: {wording.share(float(low))} to {wording.share(float(high))}"
         ),
         Fact("Samples", f"{samples:,}", f"of {spec.data['name']}"),
-        Fact("Model", wording.shortened(str(spec.model["source"])), f"sha256 {str(spec.model['sha256'])[:12]}"),
+        Fact("Model", wording.shortened(spec.model_name), f"sha256 {str(spec.model['sha256'])[:12]}"),
         Fact("Attack", attack, ", ".join(attacks) if source.comparison is not None else _settings(source)),
         Fact("Budget", _budget(budgets), "forward + backward passes a sample and norm" if budgets != {None} else ""),
     ]

@@ -167,7 +167,7 @@ def _read(folder: Path) -> Subject:
 
 
 def source_of_run(evaluation: Evaluation) -> Source:
-    label = wording.shortened(str(evaluation.spec.model["source"]))
+    label = wording.shortened(evaluation.spec.model_name)
     series = Series(label, dict.fromkeys(evaluation.norms, evaluation))
     return Source(label, (series,), evaluation.folder)
 
@@ -184,7 +184,7 @@ def source_of_comparison(
         assert row.evaluation is not None
         by_label.setdefault(row.label, {})[row.norm] = row.evaluation
     series = tuple(Series(name, runs, own=True) for name, runs in by_label.items())
-    model = str(finished[0].evaluation.spec.model["source"])
+    model = finished[0].evaluation.spec.model_name
     return Source(label or wording.shortened(model), series, comparison.folder, comparison, preferred)
 
 

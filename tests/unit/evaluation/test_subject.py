@@ -119,8 +119,9 @@ def test_a_function_is_a_model_without_weights_or_place() -> None:
     ("model", "given", "words"),
     [
         (3, {}, "model: expected a name, a path or something that maps inputs to logits, got int"),
-        (nn.Identity(), {"weights": "there.pt"}, "weights, normalisation: expected none"),
-        (nn.Identity(), {"normalisation": "mnist"}, "weights, normalisation: expected none"),
+        (nn.Identity(), {"weights": "there.pt"}, "weights, normalisation, pool: expected none"),
+        (nn.Identity(), {"normalisation": "mnist"}, "weights, normalisation, pool: expected none"),
+        (nn.Identity(), {"pool": "restricted-imagenet"}, "weights, normalisation, pool: expected none"),
     ],
 )
 def test_what_is_no_model_is_refused(model: Any, given: dict[str, Any], words: str) -> None:
@@ -202,3 +203,27 @@ def test_samples_of_ones_own_that_end_the_process_are_an_error(images: Tensor, l
 
     with pytest.raises(SubjectError, match="mine: expected samples, got SystemExit: 0"):
         identity_of(Leaving("mine", images, labels, tuple("abcde")))
+
+
+def test_the_pool_is_a_part_of_what_a_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nine_groups.py").write_text(
+        "from torch import nn\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(12, 1000))\n"
+    )
+    torch.save(nn.Sequential(nn.Flatten(), nn.Linear(12, 1000)).state_dict(), "w.pt")
+    given = {**NOT_GIVEN, "weights": "w.pt"}
+    plain = subject_of("nine_groups:net", **given)
+    pooled = subject_of("nine_groups:net", **given, pool="restricted-imagenet")
+    assert "pool" not in plain.identity()
+    assert pooled.identity()["pool"] == "restricted-imagenet"
+    images = torch.rand(2, 3, 2, 2)
+    assert plain.load("cpu")(images).shape == (2, 1000)
+    assert pooled.load("cpu")(images).shape == (2, 9)
+    run = {"norms": ("l2",), "budget": 4, "checks": False, "weights": "w.pt"}
+    data = (images, torch.tensor([0, 1]))
+    specs = [evaluate("nine_groups:net", data, pool=pool, **run).spec for pool in (None, "restricted-imagenet")]
+    assert specs[0].digest() != specs[1].digest()
+    assert [spec.model_name for spec in specs] == [
+        "nine_groups:net",
+        "nine_groups:net pooled over restricted-imagenet",
+    ]

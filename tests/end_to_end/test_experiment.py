@@ -323,7 +323,7 @@ from torch import nn
 
 def net():
     torch.manual_seed({seed})
-    return nn.Sequential(nn.AvgPool2d(28), nn.Flatten(), nn.Linear(192, 9))
+    return nn.Sequential(nn.AvgPool2d(28), nn.Flatten(), nn.Linear(192, {outputs}))
 """
 
 
@@ -337,9 +337,10 @@ def test_restricted_imagenet_small_on_a_tiny_tree(tmp_path: Path, monkeypatch: p
         pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
         Image.fromarray(pixels).resize((256, 256)).save(tmp_path / "tree/val" / name / "1.png")
     models = []
-    for seed, kind in enumerate(("plain", "linf-at", "l2-at")):
+    # A model of ImageNet is pooled as the one whose place it takes; one of the nine groups is left as it is.
+    for seed, (kind, outputs) in enumerate({"plain": 1000, "linf-at": 9, "l2-at": 9}.items()):
         module = f"tiny_{kind.replace('-', '_')}"
-        (tmp_path / f"{module}.py").write_text(NETS.format(seed=seed))
+        (tmp_path / f"{module}.py").write_text(NETS.format(seed=seed, outputs=outputs))
         models += ["--model", f"{kind}={module}:net"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -362,6 +363,43 @@ def test_restricted_imagenet_small_on_a_tiny_tree(tmp_path: Path, monkeypatch: p
     assert all(cell.failure is None for cell in results.cells)
     assert "(" in (out / "tables/tables.md").read_text()
     assert (out / "figures/examples-restricted-imagenet.png").exists()
+
+
+SAME_WEIGHTS = """
+title = "same weights"
+norms = ["l2"]
+budget = 10
+iteration_cost = false
+attacks = [{ name = "pdpgd" }]
+
+[datasets.mnist]
+source = "mnist-1000"
+like = "mnist"
+limit = 8
+
+[datasets.mnist.models]
+dark = { source = "same_net:net", weights = "w.pt", mean = "0.1", std = "0.3", like = "plain" }
+light = { source = "same_net:net", weights = "w.pt", mean = "0.9", std = "0.3", like = "plain" }
+"""
+
+
+def test_models_of_the_same_weights_that_differ_in_normalisation_are_not_taken_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "same_net.py").write_text("from torch import nn\n" + FIRST)
+    weights = {"1.weight": torch.randn(10, 784, generator=generator), "1.bias": torch.zeros(10)}
+    torch.save(weights, "w.pt")
+    spec = tmp_path / "same.toml"
+    spec.write_text(SAME_WEIGHTS)
+    assert run(spec, "--workers", "1") == 0
+    together = numbers(load_results(tmp_path / "out"))
+    alone = []
+    for name, other in (("dark", "light"), ("light", "dark")):
+        assert run(spec, "--workers", "1", "--without", other, "--out", name) == 0
+        alone += numbers(load_results(tmp_path / name))
+    assert together == alone
+    assert together[0][2] != together[1][2] or together[0][3] != together[1][3]
 
 
 DOTTED = """

@@ -14,7 +14,15 @@ GROUPS = {
     "test_rival_memory": "memory",
 }
 # Modules whose tests share something that is slow to make.
-WHOLE = ("test_arithmetic", "test_evaluate", "test_experiment_page", "test_figures", "test_report", "test_site")
+WHOLE = (
+    "test_arithmetic",
+    "test_evaluate",
+    "test_experiment_page",
+    "test_figures",
+    "test_report",
+    "test_restricted_imagenet",
+    "test_site",
+)
 
 
 class Grouped(LoadScopeScheduling):

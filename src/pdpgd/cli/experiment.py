@@ -60,6 +60,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
             metavar="NAME=SOURCE",
             help="another model in the place of one of the spec's; repeatable",
         )
+        step.add_argument(
+            "--without", action="append", default=[], metavar="NAME", help="leave a model of the spec out; repeatable"
+        )
         step.add_argument("--limit", type=int, help="samples of each data set, instead of the spec's number")
         step.add_argument("--data-dir", help="where the data lies (default: looked for, then downloaded)")
         step.add_argument("--device", help="(default: cuda if there is one, else cpu)")
@@ -151,7 +154,7 @@ def _experiment(options: argparse.Namespace, observer: Observer | None) -> Exper
     folder = options.out or f"results/{source.stem.removeprefix('paper-')}"
     if os.path.isdir(source):
         source, folder = source / SPEC, options.out or source
-    spec = changed(load_spec(source), limit=options.limit, models=_models(options.model))
+    spec = changed(load_spec(source), limit=options.limit, models=_models(options.model), without=options.without)
     return Experiment(
         spec,
         folder,

@@ -114,7 +114,13 @@ def _info(dataset: DatasetAsk, cells: Iterable[Cell], outcomes: Mapping[str, Out
         if cell.dataset == dataset.name and isinstance(outcome, Evaluation):
             accuracy[cell.model] = outcome.clean_accuracy
     models = {
-        model.name: ModelInfo(source=model.source, like=model.like, clean_accuracy=accuracy.get(model.name))
+        model.name: ModelInfo(
+            source=model.source,
+            like=model.like,
+            clean_accuracy=accuracy.get(model.name),
+            weights=model.weights,
+            pool=model.pool,
+        )
         for model in dataset.models
     }
     return DatasetInfo(name=dataset.name, source=dataset.source, like=dataset.like, samples=samples, models=models)

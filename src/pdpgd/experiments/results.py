@@ -108,6 +108,14 @@ class ModelInfo:
     """The paper's kind: plain, linf-at or l2-at."""
     clean_accuracy: float | None
     """None if no run on it came to an end."""
+    weights: str | None = None
+    pool: str | None = None
+
+    @property
+    def described(self) -> str:
+        """Where it and its weights came from, and what its logits are pooled over."""
+        weights = f" with {self.weights}" if self.weights else ""
+        return f"{self.source}{weights}{f' pooled over {self.pool}' if self.pool else ''}"
 
 
 @dataclass(frozen=True, kw_only=True)

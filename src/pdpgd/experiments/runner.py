@@ -16,9 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pdpgd import catalogue
-from pdpgd.errors import AttackError, InvalidInputError, MissingExtraError, PdpgdError, UnfinishedError
+from pdpgd.classifier import Classifier
+from pdpgd.errors import (
+    AttackError,
+    InvalidInputError,
+    MissingExtraError,
+    ModelError,
+    PdpgdError,
+    SubjectError,
+    UnfinishedError,
+)
 from pdpgd.evaluation import provenance
 from pdpgd.evaluation.contestants import Contestant
 from pdpgd.evaluation.engines import check_engine, engine_of
@@ -102,7 +112,7 @@ class Experiment:
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         check_device(self.device)
         self.observer = observer or Observer()
-        self._subjects = {dataset.name: self._read(dataset, data_dir) for dataset in spec.datasets}
+        self._subjects = self._read(data_dir)
         self._asks = asks(spec)
         for ask in self._asks:
             self._check(ask)
@@ -158,7 +168,36 @@ class Experiment:
                 wanted |= set(self._runs([self._settled(ask, chosen)], apart=False))
         return sorted(path for path in place.iterdir() if is_job(path) and path.name not in wanted)
 
-    def _read(self, dataset: DatasetAsk, data_dir: str | None) -> Subjects:
+    def _read(self, data_dir: str | None) -> dict[str, Subjects]:
+        """The data and the models, or one error that names all that cannot be had."""
+        subjects: dict[str, Subjects] = {}
+        faults: dict[str, PdpgdError] = {}
+        for dataset in self.spec.datasets:
+            place = f"datasets.{dataset.name}"
+            image, models = None, {}
+            try:
+                subjects[dataset.name] = self._samples(dataset, data_dir)
+                image, _ = subjects[dataset.name].samples.batch([0])
+            except PdpgdError as error:
+                faults[place] = error
+            for model in dataset.models:
+                try:
+                    models[model.name] = self._model(model, image)
+                except PdpgdError as error:
+                    faults[f"{place}.models.{model.name} ({model.source})"] = error
+            if dataset.name in subjects:
+                subjects[dataset.name] = replace(subjects[dataset.name], models=models)
+        if len(faults) == 1:
+            raise next(iter(faults.values()))
+        if faults:
+            raise InvalidInputError(
+                f"expected the data and the models of the experiment, got {len(faults)} errors:\n"
+                + "\n".join(f"- {place}: {error}" for place, error in faults.items())
+            ) from next(iter(faults.values()))
+        return subjects
+
+    def _samples(self, dataset: DatasetAsk, data_dir: str | None) -> Subjects:
+        """The samples that are reported and those that settings are selected on, without models."""
         whole = samples_of(dataset.source, limit=None, root=data_dir)
         count = len(whole) if dataset.limit is None else min(dataset.limit, len(whole))
         samples, apart = whole.first(count), None
@@ -169,8 +208,26 @@ class Experiment:
                     f"{len(whole)} in all"
                 )
             apart = Part(whole, count, min(len(whole), count + self.spec.tune))
-        models = {model.name: _loaded(model, self.trust_model_code) for model in dataset.models}
-        return Subjects(samples, identity_of(samples), apart, {} if apart is None else identity_of(apart), models)
+        return Subjects(samples, identity_of(samples), apart, {} if apart is None else identity_of(apart), {})
+
+    def _model(self, ask: ModelAsk, image: Tensor | None) -> tuple[Subject, Mapping[str, Any]]:
+        """A model and its identity; one that does not answer to the first image is refused before anything runs."""
+        try:
+            subject = subject_of(
+                ask.source,
+                weights=ask.weights,
+                normalisation=parse_normalisation(ask.mean, ask.std),
+                pool=ask.pool,
+                trust_model_code=self.trust_model_code,
+            )
+            if image is not None:
+                with torch.no_grad():
+                    Classifier(subject.load(self.device)).logits(image.to(self.device), None)
+        except (SubjectError, ModelError, MissingExtraError) as error:
+            raise type(error)(
+                f"{error}\n  --model {ask.name}=SOURCE gives another one, --without {ask.name} leaves it out"
+            ) from error
+        return subject, subject.identity()
 
     def _check(self, ask: Ask) -> None:
         """Refuse, before anything runs, what an attack cannot do; if its library is missing, its row will say so."""
@@ -383,16 +440,6 @@ def _refuse_to_trust(spec: ExperimentSpec) -> None:
             f"expected consent to run the code in the files of {', '.join(needing)}, got it from the spec alone, which "
             "cannot give it; if you trust whoever made them, give --trust-model-code (trust_model_code=True in Python)"
         )
-
-
-def _loaded(model: ModelAsk, trust_model_code: bool) -> tuple[Subject, Mapping[str, Any]]:
-    subject = subject_of(
-        model.source,
-        weights=model.weights,
-        normalisation=parse_normalisation(model.mean, model.std),
-        trust_model_code=trust_model_code,
-    )
-    return subject, subject.identity()
 
 
 def _tuning_key(ask: Ask) -> TuningKey:

@@ -15,6 +15,7 @@ from pdpgd.evaluation.contest import PRESETS
 from pdpgd.experiments.toml import Table, read_toml, write_toml
 from pdpgd.norms import norm_of
 from pdpgd.presets import MODEL_KINDS, PAPER_NORMS, PAPER_RADII, START_RADIUS
+from pdpgd.subjects.pooling import POOLS
 
 SHIPPED = Path(__file__).parent / "specs"
 """Where the files that come with the package are."""
@@ -31,6 +32,8 @@ class ModelAsk:
     weights: str | None = None
     mean: str | None = None
     std: str | None = None
+    pool: str | None = None
+    """Groups of classes that its logits are pooled over."""
     trust_model_code: bool = False
     """Whether its file runs code: whoever runs the experiment must consent to that, the spec cannot."""
 
@@ -169,14 +172,22 @@ def parse_spec(text: str) -> ExperimentSpec:
 
 
 def changed(
-    spec: ExperimentSpec, *, limit: int | None = None, models: Mapping[str, str] | None = None
+    spec: ExperimentSpec,
+    *,
+    limit: int | None = None,
+    models: Mapping[str, str] | None = None,
+    without: Iterable[str] = (),
 ) -> ExperimentSpec:
-    """With another number of samples, and other models, by name, in the place of its own; its text says so too."""
+    """With another number of samples, other models, by name, in the place of its own, or without some of them.
+
+    The text of the spec says so too.
+    """
     known = sorted({model.name for dataset in spec.datasets for model in dataset.models})
-    for name in models or {}:
+    left_out = list(without)
+    for name in [*(models or {}), *left_out]:
         if name not in known:
             raise UnknownNameError("model of the experiment", name, known)
-    if limit is None and not models:
+    if limit is None and not models and not left_out:
         return spec
     document = read_toml(spec.text)
     for dataset in document["datasets"].values():
@@ -185,13 +196,16 @@ def changed(
         for name, source in (models or {}).items():
             if name in dataset["models"]:
                 dataset["models"][name] = _with_source(dataset["models"][name], source)
+        for name in left_out:
+            dataset["models"].pop(name, None)
+            dataset.get("radii", {}).pop(name, None)
     return parse_spec(write_toml(document))
 
 
 def _with_source(entry: str | Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Weights, normalisation and the need of consent were those of the other model."""
-    like = {} if isinstance(entry, str) or "like" not in entry else {"like": entry["like"]}
-    return {"source": source, **like}
+    """Weights, normalization and the need of consent were those of the other model; the pool is that of the data."""
+    kept = {} if isinstance(entry, str) else {name: entry[name] for name in ("like", "pool") if name in entry}
+    return {"source": source, **kept}
 
 
 def _dataset(table: Table) -> DatasetAsk:
@@ -229,11 +243,14 @@ def _model(where: str, name: str, entry: object) -> ModelAsk:
         weights=table.optional("weights", str),
         mean=table.optional("mean", str),
         std=table.optional("std", str),
+        pool=table.optional("pool", str),
         trust_model_code=table.flag("trust_model_code", False) | table.flag("trust_pickle", False),
     )
     table.end()
     if model.like is not None and model.like not in MODEL_KINDS:
         raise UnknownNameError(f"kind of model in {where}.like", model.like, MODEL_KINDS)
+    if model.pool is not None and model.pool not in POOLS:
+        raise UnknownNameError(f"pool in {where}.pool", model.pool, POOLS)
     return model
 
 

@@ -123,7 +123,7 @@ def making(subject: Subject) -> Making:
     command, starts = starts_of([run.folder for source in subject.sources for run in source.runs][:1])
     facts = [(name, str(value)) for name, value in results.made_with.items()]
     for dataset in results.datasets:
-        models = ", ".join(f"{name} ({model.source})" for name, model in dataset.models.items())
+        models = ", ".join(f"{name} ({model.described})" for name, model in dataset.models.items())
         facts.append((dataset.name, f"{dataset.samples:,} samples of {dataset.source}; {models}"))
     facts.append(("directory", str(subject.folder)))
     return Making(results.title, command, tuple(facts), starts, _costs(results.cells))

@@ -71,6 +71,30 @@ def test_a_model_that_is_replaced_takes_its_weights_normalisation_and_need_of_co
     assert not model.trust_model_code
 
 
+def test_a_model_that_takes_the_place_of_a_pooled_one_is_pooled_as_it_was() -> None:
+    pooled = SPEC.replace('plain = "mnist-plain"', 'plain = { source = "timm:resnet50", pool = "restricted-imagenet" }')
+    spec = parse_spec(pooled)
+    assert [model.pool for model in spec.datasets[0].models] == ["restricted-imagenet", None]
+    other = changed(spec, models={"plain": "nets:resnet", "mine": "nets:small"})
+    assert [(model.source, model.pool) for model in other.datasets[0].models] == [
+        ("nets:resnet", "restricted-imagenet"),
+        ("nets:small", None),
+    ]
+    with pytest.raises(UnknownNameError, match=r"pool in datasets\.digits\.models\.plain\.pool.*did you mean"):
+        parse_spec(pooled.replace("restricted-imagenet", "restricted-imagnet"))
+
+
+def test_a_model_can_be_left_out_with_its_radii_but_not_the_last_one() -> None:
+    spec = parse_spec(f"{SPEC}\n[datasets.digits.radii.mine]\nl2 = [3, 0.5]\n")
+    other = changed(spec, without=["mine"])
+    assert [model.name for model in other.datasets[0].models] == ["plain"]
+    assert parse_spec(other.text) == other
+    with pytest.raises(UnknownNameError, match="did you mean 'mine'"):
+        changed(spec, without=["mime"])
+    with pytest.raises(InvalidInputError, match="models: expected at least one, got none"):
+        changed(spec, without=["mine", "plain"])
+
+
 @pytest.mark.parametrize("entry", ["trust_model_code", "trust_pickle"])
 def test_a_model_that_needs_consent_says_so_by_either_name(entry: str) -> None:
     spec = parse_spec(SPEC.replace('like = "linf-at" }', f'like = "linf-at", {entry} = true }}'))

@@ -11,7 +11,7 @@ from pdpgd import evaluate, write_report
 from pdpgd.errors import InvalidInputError
 from pdpgd.evaluation import metrics
 from pdpgd.experiments.results import Cell, DatasetInfo, ModelInfo, Results
-from pdpgd.report.experiment import efforts, sentences
+from pdpgd.report.experiment import efforts, making, sentences
 from pdpgd.report.sources import subject_of
 from support.evil import EVIL
 from support.models import TinyConv
@@ -68,6 +68,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cells.append(cell("cw", (), failure="needs foolbox"))
     (place / "results.json").write_text(results(*cells).to_json())
     return place
+
+
+def test_models_of_one_source_are_told_apart_by_their_weights_and_pool(folder: Path) -> None:
+    subject = subject_of(folder)
+    assert subject.experiment is not None
+    named = ModelInfo(
+        source="timm:resnet50", like=None, clean_accuracy=1.0, weights="l2.pt", pool="restricted-imagenet"
+    )
+    models = {**subject.experiment.datasets[0].models, "l2-at": named}
+    datasets = (replace(subject.experiment.datasets[0], models=models),)
+    facts = dict(making(replace(subject, experiment=replace(subject.experiment, datasets=datasets))).facts)
+    assert facts["mine"] == (
+        "8 samples of random; plain (TinyConv), l2-at (timm:resnet50 with l2.pt pooled over restricted-imagenet)"
+    )
 
 
 def test_an_experiment_has_its_summary_its_tables_and_the_curves_of_its_runs(folder: Path) -> None:

@@ -34,7 +34,7 @@ def _show(entries: list[Entry]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    form = "{:<15}{:<15}{:<24}{}"
+    form = "{:<17}{:<15}{:<24}{}"
     console.print(form.format("name", "norms", "source", "cost of an iteration"), style="bold")
     for entry in entries:
         line = form.format(entry.name, " ".join(entry.norms), _source(entry), entry.cost)

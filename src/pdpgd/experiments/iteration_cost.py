@@ -42,6 +42,8 @@ class Counting:
     """What an iteration is, where that is not one of the setting."""
     each: int = 1
     """Iterations, so told, in one of the setting."""
+    each_class: bool = False
+    """Whether it makes so many for each class of the model."""
     fooled: bool = False
     """Whether it needs a model that can be fooled."""
 
@@ -63,7 +65,7 @@ _COUNTINGS: Mapping[str, Counting] = {
         ("apgd-t", "fab-t"), Counting("steps", {"restarts": 1, "targets": 1}, told="steps towards a target")
     ),
     "jsma": Counting("steps", {"targets": 1}, told="steps towards a target"),
-    "corner-search": Counting("iterations", told="combinations that are drawn"),
+    "corner-search": Counting("iterations", {"max_sparsity": 2}, told="combinations that are drawn", each_class=True),
     "one-pixel": Counting(
         "generations", {"restarts": 1, "population": _CANDIDATES}, told="candidates", each=_CANDIDATES
     ),
@@ -103,8 +105,9 @@ def measured(attack: str, norm: str, model: Model, inputs: Tensor, labels: Tenso
         return counted.forwards, counted.backwards
 
     short, long = passes(ITERATIONS), passes(2 * ITERATIONS)
+    each = counting.each * (_classes(model, inputs) if counting.each_class else 1)
     forwards, backwards = (
-        (more - less) / (ITERATIONS * counting.each * len(inputs)) for less, more in zip(short, long, strict=True)
+        (more - less) / (ITERATIONS * each * len(inputs)) for less, more in zip(short, long, strict=True)
     )
     return IterationCost(attack=attack, norm=norm, forwards=forwards, backwards=backwards, iteration=counting.iteration)
 
@@ -121,6 +124,11 @@ def _attack(attack: str, norm: str, counting: Counting, count: int, samples: int
 def _right(model: Model, inputs: Tensor, labels: Tensor) -> Tensor:
     with torch.no_grad():
         return (_logits(model, inputs).argmax(1) == labels).nonzero().flatten()
+
+
+def _classes(model: Model, inputs: Tensor) -> int:
+    with torch.no_grad():
+        return _logits(model, inputs[:1]).shape[1]
 
 
 def _logits(model: Model, inputs: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ def settings(name: str, norm: str, budget: int) -> Any:
     return attack.keywords["config"]
 
 
-def test_the_catalogue_has_ours_the_papers_twelve_rivals_and_those_that_came_later() -> None:
+def test_the_catalogue_has_ours_the_papers_twelve_rivals_a_variant_and_those_that_came_later() -> None:
     every, convex = ("linf", "l2", "l1", "l0"), ("linf", "l2", "l1")
     ours = {"auto": every, "auto-shared": every, "pdpgd": every, "pdgd": convex}
     twelve = {
@@ -58,6 +58,7 @@ def test_the_catalogue_has_ours_the_papers_twelve_rivals_and_those_that_came_lat
         "pgd": every,
         "sparsefool": ("l1", "l0"),
     }
+    variants = {"daa-attraction": ("linf",)}
     later = {
         "fmn": every,
         "alma": ("l2", "l1"),
@@ -69,7 +70,7 @@ def test_the_catalogue_has_ours_the_papers_twelve_rivals_and_those_that_came_lat
         "vfga": ("l0",),
     }
     found = {name: entry.norms for name, entry in ATTACKS.items() if "@" not in name}
-    assert found == {**ours, **twelve, **later}
+    assert found == {**ours, **twelve, **variants, **later}
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -192,6 +192,16 @@ _RIVALS = (
         grid=paper.ball_grid,
     ),
     Rival(
+        name="daa-attraction",
+        norms=("linf",),
+        about="DAA, a variant of ours: PGD whose samples attract each other (smoothed log density)",
+        citation="after Zheng et al. 2019, arXiv:1808.05537",
+        cost="1f + 1b",
+        factory="baselines.daa:Attraction",
+        kind="ball",
+        within=budgets.ball,
+    ),
+    Rival(
         name="ead",
         norms=("l1",),
         about="EAD: C&W with an elastic net, by soft thresholding",

@@ -56,7 +56,7 @@ _ONE_START: Mapping[str, Any] = {"restarts": 1}
 _CANDIDATES = 4
 _COUNTINGS: Mapping[str, Counting] = {
     **dict.fromkeys(("pdpgd", "pdgd"), Counting("steps", {"restarts": 1, "finetune_steps": 0})),
-    **dict.fromkeys(("pgd", "daa", "apgd"), Counting("steps", _ONE_START)),
+    **dict.fromkeys(("pgd", "daa", "daa-attraction", "apgd"), Counting("steps", _ONE_START)),
     **dict.fromkeys(("ddn", "deepfool", "fmn", "alma", "sigma-zero", "vfga"), Counting("steps")),
     **dict.fromkeys(("cw", "ead"), Counting("steps", {"binary_search_steps": 1})),
     "fab": Counting("steps", _ONE_START),

@@ -18,6 +18,7 @@ _ATTACKS = {
     "ddn": "DDN",
     "deepfool": "DeepFool",
     "daa": "DAA",
+    "daa-attraction": "DAA-attraction",
     "ead": "EAD",
     "fab": "FAB",
     "fab-t": "FAB-T",

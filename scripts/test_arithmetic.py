@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 NUMERICAL = (
     *(f"tests/{name}" for name in ("properties", "contracts", "unit/baselines", "unit/training")),
     *(f"tests/unit/test_{name}.py" for name in ("criteria", "custom_norm", "game", "linearised", "loop", "norms")),
-    *(f"tests/unit/test_{name}.py" for name in ("pruning", "radii", "starts", "ties")),
+    *(f"tests/unit/test_{name}.py" for name in ("defaults", "pruning", "radii", "released", "starts", "ties")),
+    *(f"tests/unit/subjects/test_{name}.py" for name in ("cubic", "paper_nets", "pooling")),
     *(f"tests/unit/evaluation/test_{name}.py" for name in ("cheap", "eight_bit", "guard", "late_gain", "metrics")),
     *(f"tests/unit/evaluation/test_{name}.py" for name in ("referee", "reliability", "work")),
     "tests/end_to_end/test_arithmetic.py",

@@ -138,7 +138,8 @@ def _restarts(cells: list[Cell]) -> str:
         ]
         for cell in cells
     ]
-    return _table(["model", "norm", "auto", "passes", "paper's", "passes", "ratio"], lines)
+    lead = "The authors' rates, ten restarts and fine-tuning; the gradient step is projected first, as by default."
+    return f"{lead}\n\n" + _table(["model", "norm", "auto", "passes", "paper's", "passes", "ratio"], lines)
 
 
 def _samples(cells: list[Cell]) -> str:

@@ -30,6 +30,16 @@ def test_models_lists_every_shipped_net_with_its_size_and_accuracies(capsys: pyt
         assert card.data in line
 
 
+def test_models_cuts_no_name_in_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["models"]) == 0
+    out = capsys.readouterr().out
+    for name in (*zoo.names(), *ARCHITECTURES):
+        assert f" {name} " in out
+
+
 def test_models_lists_every_net_of_the_paper_with_its_accuracy_and_whether_it_is_here(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from pdpgd.subjects.architectures import Architecture
 
 ELSEWHERE = """
@@ -24,14 +26,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def run(options: argparse.Namespace) -> int:
     from rich.console import Console
-    from rich.table import Table
 
     from pdpgd.subjects import paper_nets, zoo
     from pdpgd.subjects.architectures import ARCHITECTURES
 
-    nets = Table(title="Shipped nets", title_justify="left")
-    for heading in ("name", "architecture", "size", "clean", "under PGD", "trained by us"):
-        nets.add_column(heading, justify="right" if heading in ("size", "clean") else "left")
+    nets = _table("Shipped nets", "name", "type", "size", "clean", "under PGD", "trained by us")
     for name in zoo.names():
         card = zoo.card(name)
         robust = ", ".join(f"{norm} {_short(radius)}: {share:.1%}" for norm, radius, share in card.robust())
@@ -39,16 +38,11 @@ def run(options: argparse.Namespace) -> int:
         nets.add_row(
             name, card.architecture, size, f"{card.clean():.2%}", robust, f"{card.data}, {_inner(card.training)}"
         )
-    published = Table(title="Nets of the paper", title_justify="left")
-    published.add_column("name", no_wrap=True)
-    for heading in ("architecture", "size", "clean", "here"):
-        published.add_column(heading, justify="right" if heading in ("size", "clean") else "left")
+    published = _table("Nets of the paper", "name", "architecture", "size", "clean", "here")
     for name, net in paper_nets.PAPER_NETS.items():
         size, here = f"{(net.file.size or 0) / 1e6:.2f} MB", paper_nets.place(name) is not None
         published.add_row(f"paper:{name}", net.architecture, size, f"{net.clean:.2%}", "yes" if here else "no")
-    architectures = Table(title="Architectures to train", title_justify="left")
-    for heading in ("name", "image", "parameters", "what it is"):
-        architectures.add_column(heading, justify="right" if heading == "parameters" else "left")
+    architectures = _table("Architectures to train", "name", "image", "parameters", "what it is")
     for name, architecture in ARCHITECTURES.items():
         shape = "x".join(map(str, architecture.shape))
         architectures.add_row(name, shape, _parameters(architecture), architecture.about)
@@ -66,6 +60,17 @@ def run(options: argparse.Namespace) -> int:
     console.print(architectures)
     console.print(ELSEWHERE, markup=False, highlight=False)
     return 0
+
+
+def _table(title: str, *headings: str) -> Table:
+    """Names are to be typed, so they are never cut, however narrow the terminal is."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        justify: Literal["left", "right"] = "right" if heading in ("size", "clean", "parameters") else "left"
+        table.add_column(heading, justify=justify, no_wrap=heading == "name", overflow="fold")
+    return table
 
 
 def _parameters(architecture: Architecture) -> str:

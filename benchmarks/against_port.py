@@ -28,7 +28,8 @@ Row = dict[str, Any]
 
 PORT = {"linf": "pdpgd-paper", "l2": "pdgd-paper", "l1": "pdpgd-paper", "l0": "pdpgd23-paper"}
 STEPS = 500
-MAX_RATIO = 1.02
+# One start of fifty samples: another seed may change the ratio by this much.
+MAX_RATIO = 1.03
 # The nets of the shared zoo, by the paper's kinds. DDN training is l2 adversarial training.
 KINDS = {"smallcnn_ddn": "l2-at", "lenet5_cln": "plain"}
 

@@ -11,22 +11,18 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from pdpgd import catalogue
-from pdpgd.classifier import Classifier
 from pdpgd.errors import (
     AttackError,
     InvalidInputError,
     MissingExtraError,
-    ModelError,
     PdpgdError,
-    SubjectError,
     UnfinishedError,
 )
 from pdpgd.evaluation import provenance
@@ -35,17 +31,14 @@ from pdpgd.evaluation.engines import check_engine, engine_of
 from pdpgd.evaluation.run import Run, Watcher, carry_out
 from pdpgd.evaluation.runner import check_device, spec_of
 from pdpgd.evaluation.store import DiskStore
-from pdpgd.evaluation.subject import Subject, identity_of, samples_of, subject_of
 from pdpgd.evaluation.tuning import selected
 from pdpgd.experiments.gathering import Kept, Outcome, cell_of, results_of
 from pdpgd.experiments.iteration_cost import countable, measured
 from pdpgd.experiments.plan import Ask, asks
+from pdpgd.experiments.reading import read_subjects
 from pdpgd.experiments.results import FILE, JOBS, SPEC, IterationCost, Results
-from pdpgd.experiments.spec import DatasetAsk, ExperimentSpec, ModelAsk
+from pdpgd.experiments.spec import ExperimentSpec
 from pdpgd.files import check_file, locked, output_path, replace_file
-from pdpgd.subjects import Samples
-from pdpgd.subjects.normalise import parse_normalisation
-from pdpgd.subjects.samples import Part
 
 ID_LENGTH = 16
 COSTS = f"{JOBS}/iteration_costs.json"
@@ -67,19 +60,6 @@ class Observer:
 
     def noted(self, message: str) -> None:
         """Something the user should know."""
-
-
-@dataclass(frozen=True)
-class Subjects:
-    """The models and samples of a data set, read once."""
-
-    samples: Samples
-    identity: Mapping[str, Any]
-    apart: Samples | None
-    """Those behind them, that settings are selected on."""
-    apart_identity: Mapping[str, Any]
-    models: Mapping[str, tuple[Subject, Mapping[str, Any]]]
-    """By name: the model and its identity."""
 
 
 class Experiment:
@@ -105,14 +85,11 @@ class Experiment:
         trust_model_code: bool = False,
         observer: Observer | None = None,
     ) -> None:
-        if not trust_model_code:
-            _refuse_to_trust(spec)
-        self.trust_model_code = trust_model_code
         self.spec, self.folder = spec, output_path(folder)
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         check_device(self.device)
         self.observer = observer or Observer()
-        self._subjects = self._read(data_dir)
+        self._subjects = read_subjects(spec, device=self.device, data_dir=data_dir, trust_model_code=trust_model_code)
         self._asks = asks(spec)
         for ask in self._asks:
             self._check(ask)
@@ -167,67 +144,6 @@ class Experiment:
             if not ask.tuned or _tuning_key(ask) in chosen:
                 wanted |= set(self._runs([self._settled(ask, chosen)], apart=False))
         return sorted(path for path in place.iterdir() if is_job(path) and path.name not in wanted)
-
-    def _read(self, data_dir: str | None) -> dict[str, Subjects]:
-        """The data and the models, or one error that names all that cannot be had."""
-        subjects: dict[str, Subjects] = {}
-        faults: dict[str, PdpgdError] = {}
-        for dataset in self.spec.datasets:
-            place = f"datasets.{dataset.name}"
-            image, models = None, {}
-            try:
-                subjects[dataset.name] = self._samples(dataset, data_dir)
-                image, _ = subjects[dataset.name].samples.batch([0])
-            except PdpgdError as error:
-                faults[place] = error
-            for model in dataset.models:
-                try:
-                    models[model.name] = self._model(model, image)
-                except PdpgdError as error:
-                    faults[f"{place}.models.{model.name} ({model.source})"] = error
-            if dataset.name in subjects:
-                subjects[dataset.name] = replace(subjects[dataset.name], models=models)
-        if len(faults) == 1:
-            raise next(iter(faults.values()))
-        if faults:
-            raise InvalidInputError(
-                f"expected the data and the models of the experiment, got {len(faults)} errors:\n"
-                + "\n".join(f"- {place}: {error}" for place, error in faults.items())
-            ) from next(iter(faults.values()))
-        return subjects
-
-    def _samples(self, dataset: DatasetAsk, data_dir: str | None) -> Subjects:
-        """The samples that are reported and those that settings are selected on, without models."""
-        whole = samples_of(dataset.source, limit=None, root=data_dir)
-        count = len(whole) if dataset.limit is None else min(dataset.limit, len(whole))
-        samples, apart = whole.first(count), None
-        if self.spec.tune:
-            if len(whole) <= count:
-                raise InvalidInputError(
-                    f"tune: expected samples of {dataset.source} behind the first {count}, to select settings on, got "
-                    f"{len(whole)} in all"
-                )
-            apart = Part(whole, count, min(len(whole), count + self.spec.tune))
-        return Subjects(samples, identity_of(samples), apart, {} if apart is None else identity_of(apart), {})
-
-    def _model(self, ask: ModelAsk, image: Tensor | None) -> tuple[Subject, Mapping[str, Any]]:
-        """A model and its identity; one that does not answer to the first image is refused before anything runs."""
-        try:
-            subject = subject_of(
-                ask.source,
-                weights=ask.weights,
-                normalisation=parse_normalisation(ask.mean, ask.std),
-                pool=ask.pool,
-                trust_model_code=self.trust_model_code,
-            )
-            if image is not None:
-                with torch.no_grad():
-                    Classifier(subject.load(self.device)).logits(image.to(self.device), None)
-        except (SubjectError, ModelError, MissingExtraError) as error:
-            raise type(error)(
-                f"{error}\n  --model {ask.name}=SOURCE gives another one, --without {ask.name} leaves it out"
-            ) from error
-        return subject, subject.identity()
 
     def _check(self, ask: Ask) -> None:
         """Refuse, before anything runs, what an attack cannot do; if its library is missing, its row will say so."""
@@ -425,21 +341,6 @@ def clean(folder: str | Path, jobs: Iterable[Path]) -> int:
             freed += sum(path.stat().st_size for path in job.rglob("*") if path.is_file())
             shutil.rmtree(job)
     return freed
-
-
-def _refuse_to_trust(spec: ExperimentSpec) -> None:
-    """A spec says which models hold code, but consent to run it is not the file's to give."""
-    needing = [
-        f"datasets.{dataset.name}.models.{model.name} ({model.source})"
-        for dataset in spec.datasets
-        for model in dataset.models
-        if model.trust_model_code
-    ]
-    if needing:
-        raise InvalidInputError(
-            f"expected consent to run the code in the files of {', '.join(needing)}, got it from the spec alone, which "
-            "cannot give it; if you trust whoever made them, give --trust-model-code (trust_model_code=True in Python)"
-        )
 
 
 def _tuning_key(ask: Ask) -> TuningKey:

@@ -20,10 +20,9 @@ from pdpgd.subjects import archives, programs, zoo
 from pdpgd.subjects.adapters.adapter import Adapter
 from pdpgd.subjects.architectures import ARCHITECTURES, architecture_by_name
 from pdpgd.subjects.cards import ModelCard
-from pdpgd.subjects.hub import weights_file
 from pdpgd.subjects.normalise import Normalisation, NormalisationChoice, Normalised
 from pdpgd.subjects.pooling import Pooled, pool_by_name
-from pdpgd.subjects.weights import checksum, load_weights, unpickled
+from pdpgd.subjects.weights import checksum, load_weights, unpickled, weights_file
 
 # Where the part of a source before its first colon leads.
 ADAPTERS = {

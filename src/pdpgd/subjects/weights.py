@@ -23,11 +23,45 @@ PREFIXES = ("module.", "_orig_mod.")
 # What the robustness library of MadryLab saves beside the classifier, `model.`: its normalization, which the loader of
 # the model puts in front of it, and a copy of both for its attacks.
 ROBUSTNESS = ("normalizer.", "attacker.")
+# What a file on the Hugging Face hub begins with: hf:OWNER/REPOSITORY/FILE.
+HUB = "hf:"
 # Errors name at most so many weights.
 KEYS_NAMED = 4
 CHUNK = 1 << 20
 
 Weights = dict[str, Tensor]
+
+
+def weights_file(weights: str | Path) -> Path:
+    """Find a file of weights on this machine; one on the Hugging Face hub is downloaded unless the cache has it.
+
+    Args:
+        weights: A path, or `hf:OWNER/REPOSITORY/FILE`.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        SubjectError: The file is not in the cache and cannot be downloaded; the message says how to get it.
+    """
+    source = str(weights)
+    if not source.startswith(HUB):
+        return Path(weights)
+    owner, _, rest = source.removeprefix(HUB).partition("/")
+    repository, _, file = rest.partition("/")
+    if not owner or not repository or not file:
+        raise InvalidInputError(f"weights: expected hf:OWNER/REPOSITORY/FILE, got {source!r}")
+    purpose = f"weights from the Hugging Face hub ({source})"
+    hub = extras.need("huggingface_hub", extra="timm", purpose=purpose)
+    constants = extras.need("huggingface_hub.constants", extra="timm", purpose=purpose)
+    try:
+        return Path(hub.hf_hub_download(f"{owner}/{repository}", file))
+    except FOREIGN_ERRORS as error:  # offline, refused, or not there: each in a class of its own
+        raise SubjectError(
+            f"{source}: expected a file in the cache of Hugging Face ({constants.HF_HUB_CACHE}) or on its hub, got "
+            f"{type(error).__name__}; where there is a network, `hf download {owner}/{repository} {file}` puts it into "
+            "the cache, which can be copied to a machine that has none"
+        ) from error
 
 
 def read_weights(path: str | Path, *, trust_model_code: bool = False) -> Weights:

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 import pdpgd
 from pdpgd.errors import InvalidInputError, MissingExtraError, SubjectError
-from pdpgd.subjects.weights import checksum, load_weights, read_weights, write_weights
+from pdpgd.subjects.weights import checksum, load_weights, read_weights, weights_file, write_weights
+from support.hub import offline_hub, put
 from support.models import TinyConv
 from support.pickled_code import LeavesMarker
 
@@ -362,3 +363,31 @@ def test_weights_beside_a_normalizer_that_are_not_the_robustness_librarys_are_le
     weights = {"normalizer.mean": torch.zeros(3), "model.bias": torch.zeros(2), "head.bias": torch.ones(2)}
     torch.save(weights, tmp_path / "w.pt")
     assert_same(read_weights(tmp_path / "w.pt"), weights)
+
+
+def test_a_path_of_weights_is_taken_as_it_is() -> None:
+    assert weights_file("some/w.pt") == Path("some/w.pt")
+    assert weights_file(Path("w.pt")) == Path("w.pt")
+
+
+def test_a_file_of_the_hub_is_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offline_hub(tmp_path, monkeypatch)
+    put(tmp_path, "lab/nets", "deep/net.ckpt").write_bytes(b"weights")
+    assert weights_file("hf:lab/nets/deep/net.ckpt").read_bytes() == b"weights"
+
+
+def test_a_file_that_cannot_be_had_is_named_with_the_command_that_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offline_hub(tmp_path, monkeypatch)
+    with pytest.raises(SubjectError) as caught:
+        weights_file("hf:lab/nets/deep/net.ckpt")
+    assert "hf:lab/nets/deep/net.ckpt: expected a file in the cache of Hugging Face" in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    assert "`hf download lab/nets deep/net.ckpt`" in str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["hf:net.ckpt", "hf:lab/nets", "hf:lab/nets/", "hf:/nets/net.ckpt"])
+def test_a_source_on_the_hub_without_a_file_is_refused(source: str) -> None:
+    with pytest.raises(InvalidInputError, match="expected hf:OWNER/REPOSITORY/FILE"):
+        weights_file(source)

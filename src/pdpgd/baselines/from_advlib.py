@@ -247,7 +247,7 @@ class FMN:
 
         def attack(model: nn.Module, inputs: Tensor, classes: Tensor, rows: Tensor) -> Tensor:
             """Its projection on l0 fails once every row of the batch is down to one entry: that is the answer then."""
-            watched = _LastFooled(model, inputs, classes, targeted)
+            watched = Nearest(model, inputs, Criterion(classes, targeted), task.problem.norm.size)
             try:
                 points: Tensor = fmn(watched, inputs, classes, targeted=targeted, **settings)
             except (IndexError, RuntimeError):
@@ -363,20 +363,6 @@ def _run(config: object, task: Task, function: str, **settings: Any) -> Incumben
         return points
 
     return by_library(task, attack, name=type(config).__name__)
-
-
-class _LastFooled(nn.Module):
-    """Passes everything on, and keeps the last point of each row that was adversarial, or its input."""
-
-    def __init__(self, model: nn.Module, inputs: Tensor, classes: Tensor, targeted: bool) -> None:
-        super().__init__()
-        self.model, self.points, self.classes, self.targeted = model, inputs.clone(), classes, targeted
-
-    def forward(self, points: Tensor) -> Tensor:
-        logits: Tensor = self.model(points)
-        fooled = (logits.argmax(1) == self.classes) == self.targeted
-        self.points[fooled] = points.detach()[fooled]
-        return logits
 
 
 class _FirstSlope(nn.Module):

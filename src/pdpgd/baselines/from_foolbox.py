@@ -208,10 +208,13 @@ class StartSearch:
             self._keep(pool[place[rows]], rows)
 
     def blended_noise(self, directions: int, blends: int) -> None:
-        """The first of so many draws of uniform noise that is adversarial, blended with the input as little as can be.
+        """Start from the smallest adversarial blend of the input with the first adversarial draw of uniform noise.
 
-        The line search goes from the input to the noise, as Foolbox's LinearSearchBlendedUniformNoiseAttack does, in
-        `blends` steps, the last of which is the noise itself.
+        The same line search as in Foolbox's LinearSearchBlendedUniformNoiseAttack, from the input to the noise.
+
+        Args:
+            directions: Maximum number of noise draws per sample.
+            blends: Number of steps of the line search; the last is the noise itself.
         """
         noise, found = self.inputs.clone(), torch.zeros_like(self.usable)
         for number in range(directions):

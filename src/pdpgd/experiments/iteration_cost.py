@@ -43,7 +43,7 @@ class Counting:
     each: int = 1
     """Iterations, so told, in one of the setting."""
     each_class: bool = False
-    """Whether it makes so many for each class of the model."""
+    """Whether that number is per class of the model."""
     fooled: bool = False
     """Whether it needs a model that can be fooled."""
 

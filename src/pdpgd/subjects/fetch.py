@@ -59,7 +59,7 @@ class Wanted:
     """Files that are wanted together, and where on this machine they may be besides the usual places."""
 
     name: str
-    """Of the folder that they lie in."""
+    """Name of the folder that holds the files."""
     files: tuple[DataFile, ...]
     system: Path | None = None
     note: str = ""

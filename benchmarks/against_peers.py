@@ -23,8 +23,8 @@ from torch import Tensor, nn
 import pdpgd
 import peers_report
 import shared_zoo
-from pdpgd.subjects.data import load_data
-from pdpgd.subjects.models import load_model
+from pdpgd.data.loading import load_data
+from pdpgd.models.loading import load_model
 
 Attack = Callable[[nn.Module, Tensor, Tensor], Tensor]
 Row = dict[str, Any]

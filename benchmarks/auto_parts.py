@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 import pdpgd
 from pdpgd import catalogue
-from pdpgd.attacks import tactics
-from pdpgd.subjects.data import load_data
-from pdpgd.subjects.models import load_model
+from pdpgd.attacks import descent
+from pdpgd.data.loading import load_data
+from pdpgd.models.loading import load_model
 
 NORMS = ("linf", "l2", "l1", "l0")
 NETS = ("mnist-plain", "mnist-linf-at", "mnist-l2-at")
@@ -37,15 +37,15 @@ Change = tuple[Any, str, Any]
 """A module or class, a name in it, and the value it gets."""
 
 
-def _tactics(change: Callable[[tactics.Tactic], tactics.Tactic]) -> list[Change]:
+def _tactics(change: Callable[[descent.Tactic], descent.Tactic]) -> list[Change]:
     """The same plan with every tactic changed."""
     # CLASS is known by identity, and stays so.
-    new = {tactic: change(tactic) for tactic in {*auto.FIRST, *auto.THEN, tactics.POLISH}}
+    new = {tactic: change(tactic) for tactic in {*auto.FIRST, *auto.THEN, descent.POLISH}}
     plans = [(auto, plan, tuple(new[tactic] for tactic in getattr(auto, plan))) for plan in ("FIRST", "THEN")]
-    return [*plans, (auto, "CLASS", new[tactics.CLASS]), (auto, "POLISH", new[tactics.POLISH])]
+    return [*plans, (auto, "CLASS", new[descent.CLASS]), (auto, "POLISH", new[descent.POLISH])]
 
 
-def _instead(old: tactics.Tactic, new: tactics.Tactic) -> list[Change]:
+def _instead(old: descent.Tactic, new: descent.Tactic) -> list[Change]:
     return _tactics(lambda tactic: new if tactic is old else tactic)
 
 
@@ -61,10 +61,10 @@ def parts() -> dict[str, list[Change]]:
     """Each part by its name, and what takes it out."""
     return {
         "chosen classes": [(auto._Campaign, "_rank", lambda campaign, samples: None)],
-        "steady descents (far ones instead)": _instead(tactics.STEADY, tactics.FAR),
-        "far descents (steady ones instead)": _instead(tactics.FAR, tactics.STEADY),
-        "near descents (far ones instead)": _instead(tactics.NEAR, tactics.FAR),
-        "hops (steady, far and near ones instead)": [(auto, "THEN", (tactics.STEADY, tactics.FAR, tactics.NEAR))],
+        "steady descents (far ones instead)": _instead(descent.STEADY, descent.FAR),
+        "far descents (steady ones instead)": _instead(descent.FAR, descent.STEADY),
+        "near descents (far ones instead)": _instead(descent.NEAR, descent.FAR),
+        "hops (steady, far and near ones instead)": [(auto, "THEN", (descent.STEADY, descent.FAR, descent.NEAR))],
         "short descents (twice as long ones instead)": [(auto, "STEPS", 2 * auto.STEPS)],
         "memory of the slope": _styles(memory=0.0),
         "trust that adapts": _styles(adaptive=False),

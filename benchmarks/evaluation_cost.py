@@ -22,7 +22,8 @@ from typing import Any
 
 import torch
 
-from pdpgd.subjects import load_data, load_model
+from pdpgd.data.loading import load_data
+from pdpgd.models.loading import load_model
 
 
 def main() -> None:

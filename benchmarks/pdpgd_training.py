@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from pdpgd import PDGDConfig, paper_config, pdgd, pdpgd
 from pdpgd.attacks.pgd import PGDConfig, pgd
-from pdpgd.subjects.architectures import architecture_by_name
-from pdpgd.subjects.cards import ModelCard
-from pdpgd.subjects.data import load_data
-from pdpgd.subjects.weights import load_weights
+from pdpgd.data.loading import load_data
+from pdpgd.models.architectures import architecture_by_name
+from pdpgd.models.weights import load_weights
+from pdpgd.models.zoo import ModelCard
 
 # The paper's, for the nets trained against the norm.
 THRESHOLDS = {"linf": (0.2, 0.25, 0.3, 0.325, 0.35), "l2": (1.0, 1.5, 2.0, 2.5, 3.0)}

@@ -18,7 +18,7 @@ import time
 import torch
 from torch import nn
 
-from pdpgd.attacks.task import Framed, Method
+from pdpgd.attacks.frame import Framed, Method
 from pdpgd.baselines.corner_search import CornerSearch
 from pdpgd.baselines.jsma import JSMA
 

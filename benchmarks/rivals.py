@@ -21,8 +21,8 @@ from torch import Tensor, nn
 import shared_zoo
 from pdpgd.catalogue import ATTACKS, paper_settings, prepared
 from pdpgd.classifier import Counted
+from pdpgd.models.loading import load_model
 from pdpgd.norms import norm_of
-from pdpgd.subjects.models import load_model
 
 NORMS = ("linf", "l2", "l1", "l0")
 TWELVE = (

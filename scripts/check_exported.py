@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pdpgd.subjects import load_model
+from pdpgd.models.loading import load_model
 
 
 def main(folder: str, name: str) -> int:

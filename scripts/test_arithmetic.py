@@ -20,12 +20,15 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMERICAL = (
-    *(f"tests/{name}" for name in ("properties", "contracts", "unit/baselines", "unit/training")),
-    *(f"tests/unit/test_{name}.py" for name in ("criteria", "custom_norm", "game", "linearised", "loop", "norms")),
-    *(f"tests/unit/test_{name}.py" for name in ("defaults", "pruning", "radii", "released", "starts", "ties")),
-    *(f"tests/unit/subjects/test_{name}.py" for name in ("cubic", "paper_nets", "pooling")),
-    *(f"tests/unit/evaluation/test_{name}.py" for name in ("cheap", "eight_bit", "guard", "late_gain", "metrics")),
-    *(f"tests/unit/evaluation/test_{name}.py" for name in ("referee", "reliability", "work")),
+    *(f"tests/{name}" for name in ("properties", "contracts", "unit/attacks", "unit/baselines", "unit/training")),
+    *(f"tests/unit/test_{name}.py" for name in ("criteria", "custom_norm", "norms")),
+    *(f"tests/unit/models/test_{name}.py" for name in ("paper_nets", "pooling")),
+    "tests/unit/data/test_cubic.py",
+    *(f"tests/unit/runs/test_{name}.py" for name in ("metrics", "reliability")),
+    *(
+        f"tests/unit/evaluation/test_{name}.py"
+        for name in ("eight_bit", "guard", "late_gain", "referee", "sanity", "work")
+    ),
     "tests/end_to_end/test_arithmetic.py",
 )
 # MKL computes the matrix products, and has a switch of its own.

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pdpgd.attacks.auto import auto
-    from pdpgd.attacks.config import PDGDConfig, PDPGDConfig
-    from pdpgd.attacks.contract import Attack, AttackResult, History, Observation, StopAttack
-    from pdpgd.attacks.pdgd import pdgd
-    from pdpgd.attacks.pdpgd import pdpgd
+    from pdpgd.attacks.base import Attack, AttackResult, History, Observation, StopAttack
+    from pdpgd.attacks.config import PDGDConfig, PDPGDConfig, paper_config
+    from pdpgd.attacks.primal_dual import pdgd, pdpgd
+    from pdpgd.data.loading import load_data
     from pdpgd.errors import InvalidInputError, ModelError, PdpgdError, PdpgdWarning, UnknownNameError
-    from pdpgd.evaluation.comparison import Comparison
-    from pdpgd.evaluation.contest import compare
-    from pdpgd.evaluation.result import Evaluation
-    from pdpgd.evaluation.runner import evaluate, load_evaluation
-    from pdpgd.norms import Norm, l0
-    from pdpgd.presets import paper_config
+    from pdpgd.evaluation.compare import compare
+    from pdpgd.evaluation.evaluate import evaluate, load_evaluation
+    from pdpgd.models.loading import load_model
+    from pdpgd.norms import Norm, l0, register_norm
     from pdpgd.report.page import write_report
+    from pdpgd.runs.comparison import Comparison
+    from pdpgd.runs.result import Evaluation
 
 __version__ = "0.1.0"
 
@@ -45,31 +45,34 @@ __all__ = [
     "compare",
     "evaluate",
     "l0",
+    "load_data",
     "load_evaluation",
+    "load_model",
     "paper_config",
     "pdgd",
     "pdpgd",
+    "register_norm",
     "write_report",
 ]
 
 _HOMES = {
-    "attacks.config": ("PDGDConfig", "PDPGDConfig"),
     "attacks.auto": ("auto",),
-    "attacks.contract": ("Attack", "AttackResult", "History", "Observation", "StopAttack"),
-    "attacks.pdgd": ("pdgd",),
-    "attacks.pdpgd": ("pdpgd",),
+    "attacks.base": ("Attack", "AttackResult", "History", "Observation", "StopAttack"),
+    "attacks.config": ("PDGDConfig", "PDPGDConfig", "paper_config"),
+    "attacks.primal_dual": ("pdgd", "pdpgd"),
+    "data.loading": ("load_data",),
     "errors": ("InvalidInputError", "ModelError", "PdpgdError", "PdpgdWarning", "UnknownNameError"),
-    "evaluation.comparison": ("Comparison",),
-    "evaluation.contest": ("compare",),
-    "evaluation.result": ("Evaluation",),
-    "evaluation.runner": ("evaluate", "load_evaluation"),
-    "norms": ("Norm", "l0"),
-    "presets": ("paper_config",),
+    "evaluation.compare": ("compare",),
+    "evaluation.evaluate": ("evaluate", "load_evaluation"),
+    "models.loading": ("load_model",),
+    "norms": ("Norm", "l0", "register_norm"),
     "report.page": ("write_report",),
+    "runs.comparison": ("Comparison",),
+    "runs.result": ("Evaluation",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 # Modules that are attributes after a plain `import pdpgd`.
-_MODULES = ("attacks", "classifier", "criteria", "errors", "game", "norms", "presets", "proximal", "tensors")
+_MODULES = ("attacks", "classifier", "criteria", "errors", "norms", "proximal", "tensors")
 
 # A type checker that saw __getattr__ would believe in any name.
 if not TYPE_CHECKING:

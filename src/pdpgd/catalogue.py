@@ -15,14 +15,12 @@ from types import MappingProxyType
 from typing import Any
 
 from pdpgd.attacks.auto import auto
-from pdpgd.attacks.config import Config, PDGDConfig, PDPGDConfig
-from pdpgd.attacks.contract import Attack
-from pdpgd.attacks.pdgd import pdgd
-from pdpgd.attacks.pdpgd import pdpgd
+from pdpgd.attacks.base import Attack
+from pdpgd.attacks.config import PAPER_NORMS, Config, PDGDConfig, PDPGDConfig, paper_config
+from pdpgd.attacks.primal_dual import pdgd, pdpgd
 from pdpgd.baselines.roster import RIVALS, Library, Rival, Settings
 from pdpgd.errors import InvalidInputError, UnknownNameError
 from pdpgd.norms import norm_of
-from pdpgd.presets import PAPER_NORMS, paper_config
 
 # The authors' length of a start, and of the fine-tuning.
 PAPER_STEPS = 500

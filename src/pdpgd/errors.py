@@ -1,11 +1,13 @@
-"""What can go wrong, by whose fault."""
+"""Errors, who is at fault for them, and optional libraries that are imported when they are used."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
 import warnings
 from collections.abc import Iterable
+from types import ModuleType
 
 # Errors name at most so many samples.
 SAMPLES_NAMED = 8
@@ -91,3 +93,11 @@ def warn_user(message: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("pdpgd", "torch"):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, PdpgdWarning, stacklevel=level)
+
+
+def need(module: str, *, extra: str, purpose: str) -> ModuleType:
+    """Import `module`, which the extra `extra` of this package brings; `purpose` says what it is needed for."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(f"{purpose} needs {module}: pip install 'pdpgd[{extra}]' ({error})") from error

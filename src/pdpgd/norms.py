@@ -1,7 +1,7 @@
 """What is minimised: a size of the perturbation together with its proximal operator.
 
-The four norms of the paper are here by name. A norm of your own is a `Norm` with a size and a prox; `register` gives it
-a name.
+The four norms of the paper are here by name. A norm of your own is a `Norm` with a size and a prox; `register_norm`
+gives it a name.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ L0 = l0()
 _NORMS: dict[str, Norm] = {norm.name: norm for norm in (LINF, L2, L1, L0)}
 
 
-def register(norm: Norm) -> Norm:
+def register_norm(norm: Norm) -> Norm:
     """Make `norm` known by its name. A name is given once."""
     if norm.name in _NORMS:
         raise InvalidInputError(f"expected a norm name that is not taken, got {norm.name!r}")

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from pdpgd import AttackResult, InvalidInputError, Norm, Observation, StopAttack, auto, l0
 from pdpgd.attacks.auto import RANKED, RANKED_FROM, SEVERAL_FROM
+from pdpgd.attacks.linearized import HALVINGS, HIGHEST_PRICE, LEAST_PRICE
 from pdpgd.classifier import Classifier
-from pdpgd.game.linearised import HALVINGS, HIGHEST_PRICE, LEAST_PRICE
 from pdpgd.norms import norm_of
 from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, TinyConv, ramp_affine, random_affine
 from support.results import assert_left_alone, assert_shapes_and_dtypes, assert_sizes

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from pdpgd import InvalidInputError, Norm, UnknownNameError, l0
 from pdpgd.attacks.balls import Room, ball_of, project, spread, steepest
+from pdpgd.attacks.frame import Framed
 from pdpgd.attacks.pgd import PGD, PGDConfig, pgd
-from pdpgd.attacks.radii import AtRadii
-from pdpgd.attacks.task import Framed
+from pdpgd.attacks.radius_search import AtRadii
 from pdpgd.catalogue import ATTACKS, paper_settings
+from pdpgd.data.loading import load_data
+from pdpgd.models.loading import load_model
 from pdpgd.norms import norm_of
 from pdpgd.proximal import prox_l2
-from pdpgd.subjects import load_data, load_model
 from support.affine_distances import DUAL, to_each_class
 from support.models import Affine, Counting, Stubborn, TinyConv, random_affine
 from support.results import assert_sizes, within_radius

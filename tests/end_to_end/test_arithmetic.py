@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from pdpgd.evaluation.records import FOOLED
+from pdpgd.data.loading import load_data
+from pdpgd.evaluation.evaluate import load_evaluation
 from pdpgd.evaluation.referee import Referee
-from pdpgd.evaluation.result import Evaluation
-from pdpgd.evaluation.runner import load_evaluation
-from pdpgd.subjects import load_data, load_model
+from pdpgd.models.loading import load_model
+from pdpgd.runs.records import FOOLED
+from pdpgd.runs.result import Evaluation
 from support.patience import PATIENCE
 
 SAMPLES = 30

@@ -32,7 +32,7 @@ README_NOT_RUN = {
     "pip install": "needs the network",
 }
 README_OUTPUT = "mnist-plain on 100 samples"
-IMAGES = ROOT / "src/pdpgd/subjects/embedded/mnist-1000.npz"
+IMAGES = ROOT / "src/pdpgd/data/embedded/mnist-1000.npz"
 # What README.md leaves to the reader, and what would take minutes, an hour, or a data set of some MB.
 README_STAND_INS = {
     r"\bMODEL\b": "mnist-plain",

@@ -18,9 +18,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from pdpgd.cli import main
+from pdpgd.data.known import LABELS
 from pdpgd.experiments.results import Results, load_results
 from pdpgd.experiments.spec import load_spec
-from pdpgd.subjects.restricted_imagenet import LABELS
 from support.patience import PATIENCE
 from support.pickled_code import LeavesMarker
 

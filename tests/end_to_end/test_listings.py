@@ -8,9 +8,10 @@ import pooch
 import pytest
 
 from pdpgd.cli import main
-from pdpgd.subjects import describe_data, zoo
-from pdpgd.subjects.architectures import ARCHITECTURES
-from pdpgd.subjects.paper_nets import PAPER_NETS
+from pdpgd.data.loading import describe_data
+from pdpgd.models import zoo
+from pdpgd.models.architectures import ARCHITECTURES
+from pdpgd.models.paper_nets import PAPER_NETS
 
 
 @pytest.fixture(autouse=True)

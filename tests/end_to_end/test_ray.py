@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from pdpgd.attacks.contract import AttackResult
+from pdpgd.attacks.base import AttackResult
 from pdpgd.errors import EngineError, InvalidInputError, UnfinishedError
-from pdpgd.evaluation.runner import evaluate
+from pdpgd.evaluation.evaluate import evaluate
 from pdpgd.experiments.runner import Experiment
 from pdpgd.experiments.spec import parse_spec
 from support.bad_models import Spoiling

@@ -14,11 +14,12 @@ from PIL import Image
 from torch import nn
 
 from pdpgd.cli import main
+from pdpgd.data.known import CLASSES, LABELS, PAPER_CLASSES
+from pdpgd.data.loading import load_data
 from pdpgd.experiments.results import load_results
 from pdpgd.experiments.spec import SHIPPED
-from pdpgd.subjects import load_data, load_model
-from pdpgd.subjects.restricted_imagenet import CLASSES, LABELS, PAPER_CLASSES
-from pdpgd.subjects.weights import write_weights
+from pdpgd.models.loading import load_model
+from pdpgd.models.weights import write_weights
 from support.hub import offline_hub, put
 
 SMALL, FULL = "paper-restricted-imagenet-small", "paper-restricted-imagenet"
@@ -34,7 +35,7 @@ def patched() -> Iterator[pytest.MonkeyPatch]:
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory, patched: pytest.MonkeyPatch) -> Path:
     """Untrained ResNets-50 in the cache of Hugging Face, and two images of the group that each of them says."""
-    timm = pytest.importorskip("pdpgd.subjects.adapters.timm")
+    timm = pytest.importorskip("pdpgd.models.adapters.timm")
     cache, folder = tmp_path_factory.mktemp("hub"), tmp_path_factory.mktemp("imagenet")
     offline_hub(cache, patched)
     with torch.random.fork_rng(devices=[]):

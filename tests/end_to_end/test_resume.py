@@ -19,7 +19,7 @@ import torch
 from torch import Generator
 
 from pdpgd.errors import StorageError
-from pdpgd.evaluation.runner import evaluate
+from pdpgd.evaluation.evaluate import evaluate
 from support.bad_models import Spoiling
 from support.models import random_affine
 from support.patience import PATIENCE
@@ -30,7 +30,7 @@ SAMPLES, SPOILT = 72, 70
 PROGRAM = """
 import pickle, signal, sys
 from pathlib import Path
-from pdpgd.evaluation.runner import evaluate
+from pdpgd.evaluation.evaluate import evaluate
 
 if __name__ == "__main__":
     # A shell lets what it starts in the background ignore Ctrl-C, and that is handed down.

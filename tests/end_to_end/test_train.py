@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from pdpgd.cli import main
-from pdpgd.subjects.models import load_model
+from pdpgd.models.loading import load_model
 from support.patience import PATIENCE
 
 NET = """

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pdpgd.attacks.task import Framed, Method
+from pdpgd.attacks.frame import Framed, Method
 from support.affine_distances import to_each_class
 from support.models import Affine, Counting
 from support.rounding import margin_error, size_error

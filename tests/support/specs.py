@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pdpgd.evaluation.spec import Spec
+from pdpgd.runs.spec import RunSpec
 
 
-def small_spec(**settings: Any) -> Spec:
+def small_spec(**settings: Any) -> RunSpec:
     """Chunks of ten samples in batches of eight, on one thread; `settings` say which norms and attack."""
     how: dict[str, Any] = {"seed": 3, "chunk_size": 10, "batch_size": 8, "threads": 1, "device": "cpu"}
-    return Spec(model={}, data={}, made_with={}, **{**how, **settings})
+    return RunSpec(model={}, data={}, made_with={}, **{**how, **settings})

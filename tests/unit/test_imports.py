@@ -11,7 +11,7 @@ import pytest
 import pdpgd
 
 EVERY_ROOM = """
-import pdpgd, pdpgd.catalogue, pdpgd.cli, pdpgd.subjects, pdpgd.training.recipe
+import pdpgd, pdpgd.catalogue, pdpgd.cli, pdpgd.data, pdpgd.models, pdpgd.training.recipe
 for name in dir(pdpgd):
     getattr(pdpgd, name)
 """
@@ -25,7 +25,7 @@ LIGHT = {
     "with contextlib.suppress(SystemExit): pdpgd.cli.main(['demo', '--help'])",
 }
 # What `import pdpgd` alone gave while it still imported everything.
-ATTRIBUTES = ["attacks", "classifier", "criteria", "errors", "game", "norms", "presets", "proximal", "tensors"]
+ATTRIBUTES = ["attacks", "classifier", "criteria", "errors", "norms", "proximal", "tensors"]
 
 
 def packages_after(program: str) -> list[str]:
@@ -61,7 +61,7 @@ def test_everything_the_package_promises_is_there() -> None:
 
 
 def test_a_name_is_the_one_of_its_home() -> None:
-    from pdpgd.attacks.pdpgd import pdpgd as at_home
+    from pdpgd.attacks.primal_dual import pdpgd as at_home
     from pdpgd.norms import l0
 
     assert pdpgd.pdpgd is at_home

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pdpgd import Norm, norms, proximal
 from pdpgd.errors import InvalidInputError, UnknownNameError
-from pdpgd.norms import L1, L2, LINF, l0, norm_of, register
+from pdpgd.norms import L1, L2, LINF, l0, norm_of, register_norm
 from support.rounding import sum_error
 
 NAMES = ["linf", "l2", "l1", "l0"]
@@ -150,14 +150,14 @@ def test_unknown_options_of_l0_are_answered_with_a_suggestion(options: dict[str,
 
 @pytest.mark.usefixtures("own_register")
 def test_registered_norm_is_found_by_its_name() -> None:
-    mine = register(Norm("mine", LINF.size, LINF.prox))
+    mine = register_norm(Norm("mine", LINF.size, LINF.prox))
     assert norm_of("mine") is mine
 
 
 @pytest.mark.usefixtures("own_register")
 def test_register_refuses_a_name_that_is_taken() -> None:
     with pytest.raises(InvalidInputError, match=r"expected a norm name that is not taken, got 'l2'"):
-        register(Norm("l2", LINF.size, LINF.prox))
+        register_norm(Norm("l2", LINF.size, LINF.prox))
     assert norm_of("l2") is L2
 
 

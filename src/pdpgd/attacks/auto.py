@@ -1,10 +1,4 @@
-"""auto, the product's own attack: many short descents within a budget of passes, and nothing to tune.
-
-A descent answers both players of the game exactly on the linearised margin (`game.linearised`), and has mostly arrived
-after twenty steps. What decides how small the result is, is where it starts: from the input towards the class that is
-nearest on the linearised margins, from far away, from around the input, from around the best point so far.
-docs/auto.md has the method and what each part is worth.
-"""
+"""Take single changes back, as long as the point stays adversarial: forward passes only."""
 
 from __future__ import annotations
 
@@ -15,19 +9,51 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from pdpgd.attacks.contract import AttackResult, Bounds, Observe, StopAttack
-from pdpgd.attacks.descent import margin_itself, towards
-from pdpgd.attacks.geometry import nearness
-from pdpgd.attacks.loop import Rows, game_mode
-from pdpgd.attacks.problem import pose
-from pdpgd.attacks.pruning import prune
-from pdpgd.attacks.restarts import batches, judge_inputs, summed_up
-from pdpgd.attacks.search import Search
-from pdpgd.attacks.tactics import CLASS, FAR, HOPPING, NEAR, POLISH, STEADY, Tactic, carry_out
+from pdpgd.attacks.base import AttackResult, Bounds, Observe, StopAttack, pose
+from pdpgd.attacks.descent import (
+    CLASS,
+    FAR,
+    HOPPING,
+    NEAR,
+    POLISH,
+    STEADY,
+    Search,
+    Tactic,
+    carry_out,
+    margin_itself,
+    towards,
+)
+from pdpgd.attacks.linearized import nearness
+from pdpgd.attacks.primal_dual import Rows, batches, game_mode, judge_inputs, summed_up
 from pdpgd.classifier import Model
 from pdpgd.criteria import Surrogate
 from pdpgd.errors import InvalidInputError
 from pdpgd.norms import Norm
+
+
+def prune(search: Search, samples: Tensor, *, passes: int) -> None:
+    """Try the changed pixels (entries, of a flat input) of the best points in turn, the smallest change first."""
+    problem = search.problem
+    changes = _changes(problem.inputs[samples], search.best.point[samples])
+    order = changes.masked_fill(changes == 0, torch.inf).argsort(dim=1, stable=True)
+    counts = (changes > 0).sum(1)
+    for turn in range(min(passes, int(counts.amax()))):
+        going = (turn < counts).nonzero().squeeze(1)
+        rows = Rows.of(problem, samples[going], torch.zeros_like(going))
+        point = search.best.point[rows.samples]
+        back = torch.zeros_like(changes[going], dtype=torch.bool).scatter(1, order[going, turn, None], True)
+        mask = back.view(len(going), *_pixels(point)) if point.ndim < 3 else back.view(len(going), 1, *_pixels(point))
+        search.look(rows, torch.where(mask, rows.inputs, point))
+
+
+def _pixels(points: Tensor) -> torch.Size:
+    return points.shape[2:] if points.ndim > 2 else points.shape[1:]
+
+
+def _changes(inputs: Tensor, points: Tensor) -> Tensor:
+    change = (points - inputs).abs()
+    return (change.amax(1) if change.ndim > 2 else change).flatten(1)
+
 
 # First every kind of start, then hops from the best that they have found.
 FIRST = (CLASS, STEADY, FAR, NEAR, CLASS, STEADY, STEADY)

@@ -1,21 +1,91 @@
-"""A descent: from a start to a small adversarial perturbation, by exact answers on the linearised margin."""
+"""The books of a search: what it may spend, what it has found, and how that came about."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pdpgd.attacks.geometry import Propose
-from pdpgd.attacks.loop import Rows
-from pdpgd.attacks.problem import Problem
-from pdpgd.attacks.search import Search
-from pdpgd.attacks.starts import random_rows
-from pdpgd.classifier import Answer
+from pdpgd.attacks.base import History, Observation, Observe, Problem, random_rows
+from pdpgd.attacks.best import Best
+from pdpgd.attacks.linearized import Linear, Propose, Trust, geometry_of
+from pdpgd.attacks.primal_dual import Rows
+from pdpgd.classifier import Answer, Lead
 from pdpgd.criteria import Criterion, Surrogate, lead_over
-from pdpgd.game.linearised import Linear, Trust
-from pdpgd.tensors import flat
+from pdpgd.norms import size_l2
+from pdpgd.tensors import flat, per_sample
+
+
+class Search:
+    """Queries the model, pays for it, and keeps the smallest adversarial point of each sample."""
+
+    def __init__(self, problem: Problem, *, wrong: Tensor, budget: int, observe: Observe | None) -> None:
+        self.problem = problem
+        self.best = Best.none(problem.inputs)
+        self._wrong, self._observe = wrong, observe
+        self._total = budget * int((~wrong).sum())
+        everyone = torch.arange(len(wrong), device=wrong.device)
+        self._records: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._record(everyone)
+
+    @property
+    def spent(self) -> Tensor:
+        return self.problem.ledger.forwards + self.problem.ledger.backwards
+
+    def delta(self, rows: Rows) -> Tensor:
+        """The best perturbation of each row's sample; zero where nothing was found."""
+        return self.best.point[rows.samples] - rows.inputs
+
+    def answer(self, rows: Rows, point: Tensor, pursue: Surrogate) -> Answer:
+        """One forward and one backward pass."""
+        answer = self.problem.classifier.margin_and_gradient(point, rows.samples, rows.criterion, pursue)
+        self.problem.ledger.add(rows.samples, forwards=1, backwards=1)
+        self._keep(rows, point, answer.margin, answer.prediction)
+        return answer
+
+    def look(self, rows: Rows, point: Tensor) -> None:
+        """One forward pass."""
+        logits = self.problem.classifier.logits(point, rows.samples)
+        self.problem.ledger.add(rows.samples, forwards=1)
+        self._keep(rows, point, rows.criterion.margin(logits), logits.argmax(1))
+
+    def leads(self, rows: Rows, count: int) -> list[Lead]:
+        """One forward pass at the inputs, and a backward pass for each of the first `count` runners-up."""
+        leads = self.problem.classifier.leads(rows.inputs, rows.samples, rows.criterion.classes, count)
+        self.problem.ledger.add(rows.samples, forwards=1, backwards=len(leads))
+        self._record(rows.samples)
+        return leads
+
+    def history(self) -> History:
+        longest = int(torch.cat([samples for samples, _, _ in self._records]).bincount().amax())
+        passes = self.spent.new_zeros(len(self._wrong), longest)
+        distances = self.best.size.new_full((len(self._wrong), longest), torch.inf)
+        filled = torch.zeros_like(self.spent)
+        for samples, spent, size in self._records:
+            passes[samples, filled[samples]] = spent
+            distances[samples, filled[samples]] = size
+            filled[samples] += 1
+        distances[self._wrong] = 0.0
+        return History(passes.cummax(1).values, distances.cummin(1).values)
+
+    def _keep(self, rows: Rows, point: Tensor, margin: Tensor, prediction: Tensor) -> None:
+        size = self.problem.norm.size(point - rows.inputs)
+        # The input itself was right; if it is not in this batch, that is float noise and no perturbation.
+        size = size.masked_fill((margin >= 0) | (size == 0), torch.inf)
+        nothing = torch.full_like(size, torch.nan)
+        self.best.improve(Best(size, point, prediction, nothing), at=rows.samples)
+        best = self._record(rows.samples)
+        if self._observe is not None:
+            done = int(self.spent.sum())
+            self._observe(Observation("search", done, self._total, rows.samples, margin, best, nothing))
+
+    def _record(self, samples: Tensor) -> Tensor:
+        ledger, best = self.problem.ledger, self.best.size[samples]
+        self._records.append((samples, ledger.forwards[samples] + ledger.backwards[samples], best))
+        return best
+
 
 # The overshoot falls to nothing with this power of what is left of the descent.
 FALL = 3
@@ -94,3 +164,78 @@ def _rescued(point: Tensor, answer: Answer, problem: Problem, rows: Rows, step: 
         return point
     lost = rows.select(stuck)
     return point.index_copy(0, stuck, problem.box.clip(lost.inputs + random_start(problem, lost, step + 1)))
+
+
+# How long the noise of a hop is, over the perturbation it is added to.
+HOP = 3.0
+
+
+@dataclass(frozen=True)
+class Tactic:
+    """A start and the style of the descent from it."""
+
+    name: str
+    start: Callable[[Search, Rows], Tensor]
+    style: Style
+    counting: Style
+    """Of the second part, in a norm that counts; the first goes down in the norm it is relaxed to."""
+    relaxed: float = 0.6
+    """The share of that first part."""
+
+
+def from_input(search: Search, rows: Rows) -> Tensor:
+    return torch.zeros_like(rows.inputs)
+
+
+def from_anywhere(search: Search, rows: Rows) -> Tensor:
+    return random_start(search.problem, rows)
+
+
+def from_best(search: Search, rows: Rows) -> Tensor:
+    return search.delta(rows)
+
+
+def around_input(search: Search, rows: Rows) -> Tensor:
+    """Noise as long as the best perturbation."""
+    return _noise(search, rows, 1.0)
+
+
+def around_best(search: Search, rows: Rows) -> Tensor:
+    return search.delta(rows) + _noise(search, rows, HOP)
+
+
+def _noise(search: Search, rows: Rows, length: float) -> Tensor:
+    """As long as the best perturbation, times `length`; where there is none yet, a random start."""
+    noise = random_start(search.problem, rows)
+    best = size_l2(search.delta(rows))
+    factor = torch.where(best > 0, length * best / size_l2(noise), 1.0)
+    return noise * per_sample(factor, noise)
+
+
+_QUICK = Style(trust=3.0, overshoot=0.25)
+_QUICK_COUNT = Style(trust=1.0, overshoot=0.25)
+_STEADY = Style(trust=0.6, overshoot=0.5, adaptive=False, memory=0.7)
+_STEADY_COUNT = Style(trust=0.1, overshoot=0.1)
+
+CLASS = Tactic("class", from_input, _QUICK, _QUICK_COUNT)
+FAR = Tactic("far", from_anywhere, _QUICK, _QUICK_COUNT)
+STEADY = Tactic("steady", from_anywhere, _STEADY, _STEADY_COUNT)
+NEAR = Tactic("near", around_input, _QUICK, _QUICK_COUNT)
+HOPPING = Tactic("hop", around_best, _STEADY, _STEADY_COUNT)
+POLISH = Tactic("polish", from_best, Style(trust=0.3, overshoot=0.05), _STEADY_COUNT, relaxed=0.0)
+
+
+def carry_out(tactic: Tactic, search: Search, rows: Rows, *, steps: int, pursue: Surrogate) -> None:
+    """Descend by a tactic: `steps` forward and backward passes, and a forward pass for the last point."""
+    norm = search.problem.norm
+    delta = tactic.start(search, rows)
+    if norm.relaxed is not None:
+        first = round(tactic.relaxed * steps)
+        delta = descend(
+            search, rows, delta, propose=geometry_of(norm.relaxed), style=tactic.style, steps=first, pursue=pursue
+        )
+        style, steps = tactic.counting, steps - first
+    else:
+        style = tactic.style
+    delta = descend(search, rows, delta, propose=geometry_of(norm), style=style, steps=steps, pursue=pursue)
+    search.look(rows, search.problem.box.clip(rows.inputs + delta))

@@ -19,15 +19,14 @@ import torch
 from torch import Tensor
 
 from pdpgd.attacks.balls import Room, ball_of
-from pdpgd.attacks.contract import AttackResult, Bounds
-from pdpgd.attacks.loop import Rows
-from pdpgd.attacks.radii import AtRadii
-from pdpgd.attacks.starts import random_rows
-from pdpgd.attacks.task import Framed, Task
+from pdpgd.attacks.base import AttackResult, Bounds, random_rows
+from pdpgd.attacks.best import Best
+from pdpgd.attacks.frame import Framed, Task
+from pdpgd.attacks.primal_dual import Rows
+from pdpgd.attacks.radius_search import AtRadii
 from pdpgd.classifier import Model
 from pdpgd.criteria import surrogate_by_name
 from pdpgd.errors import expect_setting
-from pdpgd.game.incumbent import Incumbent
 from pdpgd.norms import Norm, norm_of
 
 
@@ -45,10 +44,10 @@ Move = Callable[[Stand], Tensor]
 """From where the rows stand to their next perturbations."""
 
 
-def climb(task: Task, rows: Rows, room: Room, delta: Tensor, *, steps: int, surrogate: str, move: Move) -> Incumbent:
+def climb(task: Task, rows: Rows, room: Room, delta: Tensor, *, steps: int, surrogate: str, move: Move) -> Best:
     """Make `steps` moves from `delta`; a row that is fooled leaves at once."""
     problem, loss = task.problem, surrogate_by_name(surrogate)
-    best = Incumbent.none(rows.inputs)
+    best = Best.none(rows.inputs)
     place = torch.arange(len(rows.samples), device=rows.inputs.device)
     point = problem.box.clip(rows.inputs + delta)
 
@@ -113,7 +112,7 @@ class PGD:
         expect_setting(self, "step", "above 0", self.step is None or self.step > 0)
         expect_setting(self, "sparsity", "above 0 and at most 1", 0 < self.sparsity <= 1)
 
-    def __call__(self, task: Task, radius: Tensor, restart: int) -> Incumbent:
+    def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
         ball, rows, room = ball_of(task.problem.norm, exact=self.exact), task.rows(restart), room_of(task, radius)
         step = ball.step if self.step is None else self.step
 
@@ -179,10 +178,8 @@ def pgd(
     return framed(model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices)
 
 
-def _note(
-    best: Incumbent, norm: Norm, rows: Rows, point: Tensor, margin: Tensor, prediction: Tensor, place: Tensor
-) -> None:
+def _note(best: Best, norm: Norm, rows: Rows, point: Tensor, margin: Tensor, prediction: Tensor, place: Tensor) -> None:
     size = norm.size(point - rows.inputs)
     # The input itself was right; if it is not in this batch, that is float noise and no perturbation.
     size = size.masked_fill((margin >= 0) | (size == 0), torch.inf)
-    best.improve(Incumbent(size, point, prediction, torch.full_like(size, torch.nan)), at=place)
+    best.improve(Best(size, point, prediction, torch.full_like(size, torch.nan)), at=place)

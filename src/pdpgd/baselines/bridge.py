@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pdpgd.attacks.problem import Problem
-from pdpgd.attacks.task import Task
-from pdpgd.chance import seeded_globally
+from pdpgd.attacks.base import Problem
+from pdpgd.attacks.best import Best
+from pdpgd.attacks.frame import Task
 from pdpgd.classifier import NO_GRADIENT, STEEPEST, Counted
 from pdpgd.criteria import Criterion
 from pdpgd.errors import AttackError, InvalidInputError, NoGradientError, PdpgdError, expect_setting
-from pdpgd.game.incumbent import Incumbent
+from pdpgd.random import seeded_globally
 
 # A margin of fewer roundings of the largest logit may have either sign; the referee calls it fragile.
 ROUNDINGS = 8
@@ -30,9 +30,7 @@ Foreign = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
 if the task is targeted; `rows` are the places in the task of what it is given, which may be a part of it."""
 
 
-def by_library(
-    task: Task, attack: Foreign, *, name: str, restart: int = 0, blank_is_failure: bool = False
-) -> Incumbent:
+def by_library(task: Task, attack: Foreign, *, name: str, restart: int = 0, blank_is_failure: bool = False) -> Best:
     """The points that another library's attack returns, if they are what it should have found.
 
     Where it raises, the batch is halved until the samples are found on which it does; they are the task's `faults`.
@@ -54,15 +52,15 @@ def by_library(
     found = task.judged(points, task.logits(points))
     if blank_is_failure:
         blank = (points == task.problem.box.low).flatten(1).all(1)
-        found = Incumbent(found.size.masked_fill(blank, torch.inf), found.point, found.prediction, found.penalty)
+        found = Best(found.size.masked_fill(blank, torch.inf), found.point, found.prediction, found.penalty)
     return found
 
 
-def within(found: Incumbent, radius: Tensor, task: Task) -> Incumbent:
+def within(found: Best, radius: Tensor, task: Task) -> Best:
     """What was found inside the ball; the sum of a library's float32 roundings is no step outside it."""
     rounding = 0.0 if task.problem.norm.name == "l0" else 1e-6 * task.problem.box.width
     size = found.size.masked_fill(found.size > radius * (1 + 1e-4) + rounding, torch.inf)
-    return Incumbent(size, found.point, found.prediction, found.penalty)
+    return Best(size, found.point, found.prediction, found.penalty)
 
 
 def expect_norm(config: object, task: Task, norms: tuple[str, ...]) -> str:

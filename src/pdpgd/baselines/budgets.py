@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pdpgd.attacks.radii import BySearch
+from pdpgd.attacks.radius_search import BySearch
 
 # The bisections of C&W and EAD, as their authors have it.
 BISECTIONS = 9

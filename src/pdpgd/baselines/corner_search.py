@@ -37,12 +37,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pdpgd.attacks.problem import Problem
-from pdpgd.attacks.restarts import batches
-from pdpgd.attacks.task import Task
+from pdpgd.attacks.base import Problem
+from pdpgd.attacks.best import Best
+from pdpgd.attacks.frame import Task
+from pdpgd.attacks.primal_dual import batches
 from pdpgd.criteria import Criterion, lead_over
 from pdpgd.errors import InvalidInputError, expect_setting
-from pdpgd.game.incumbent import Incumbent
 
 # Of a budget, what the changes of one pixel may cost. Mean pixels at 1000, 1500 and 2000 passes on images 300-331 of
 # mnist-1000, seeds 0 and 1, with a half / with this: mnist-plain 15.8, 12.6, 11.2 / 13.8, 11.4, 10.4; mnist-linf-at
@@ -78,19 +78,19 @@ class CornerSearch:
             value = getattr(self, name)
             expect_setting(self, name, "at least 1, or None", value is None or value >= 1)
 
-    def __call__(self, task: Task) -> Incumbent:
+    def __call__(self, task: Task) -> Best:
         corners = Corners(task.problem)
-        best = Incumbent.none(task.inputs)
+        best = Best.none(task.inputs)
         # So few together that the orderings of a thousand classes fit, so many that a round of draws fills a call.
         for rows in batches(torch.arange(len(task), device=task.samples.device), max(1, self.max_rows // 16)):
             self._attack(task, rows, corners, best)
         return best
 
-    def _attack(self, task: Task, rows: Tensor, corners: Corners, best: Incumbent) -> None:
+    def _attack(self, task: Task, rows: Tensor, corners: Corners, best: Best) -> None:
         part = task.select(rows)
         pixels = self._pixels(part, corners)
         if pixels.shape[1] > 0:
-            found = Incumbent.none(part.inputs)
+            found = Best.none(part.inputs)
             ranked = self._one_pixel(part, corners, pixels, found)
             best.improve(found, at=rows)
             still = found.size.isinf().nonzero().flatten()
@@ -114,7 +114,7 @@ class CornerSearch:
         chosen = [np.sort(generator.permutation(corners.pixels)[:tried]) for generator in generators]
         return torch.from_numpy(np.stack(chosen)).to(task.samples.device)
 
-    def _one_pixel(self, task: Task, corners: Corners, pixels: Tensor, best: Incumbent) -> Tensor:
+    def _one_pixel(self, task: Task, corners: Corners, pixels: Tensor, best: Best) -> Tensor:
         """Try every change of one pixel, note what is adversarial in `best`, and return the leading changes.
 
         These are (samples, orderings, N), best first, the orderings in the order of the classes. Within a budget they
@@ -144,11 +144,11 @@ class CornerSearch:
                 ranked.append(lists.changes.gather(1, promise[:, :, None].expand(shape)))
         return torch.cat(ranked)
 
-    def _in_turn(self, task: Task, corners: Corners, ranked: Tensor) -> Incumbent:
+    def _in_turn(self, task: Task, corners: Corners, ranked: Tensor) -> Best:
         """The authors' schedule, for a task of one sample: its first success, if any."""
         (generator,) = _generators(task, 1)
         row = torch.zeros_like(task.samples)
-        best = Incumbent.none(task.inputs)
+        best = Best.none(task.inputs)
         for k in range(2, min(corners.pixels, self.max_sparsity or corners.pixels) + 1):
             for ordering in ranked:
                 places = torch.from_numpy(drawn(generator, (self.iterations, k), len(ordering))).to(ranked.device)
@@ -158,9 +158,9 @@ class CornerSearch:
                         return best
         return best
 
-    def _within(self, task: Task, corners: Corners, ranked: Tensor, draws: int) -> Incumbent:
+    def _within(self, task: Task, corners: Corners, ranked: Tensor, draws: int) -> Best:
         """So many draws of several of the `ranked` changes together, as the module says of a budget."""
-        best = Incumbent.none(task.inputs)
+        best = Best.none(task.inputs)
         orderings, leading = ranked.shape[1:]
         rungs = ladder(min(leading, self.max_sparsity or leading), most=draws // 2)
         if draws < 1 or len(rungs) == 0:
@@ -192,7 +192,7 @@ class CornerSearch:
         return best
 
     def _try(
-        self, task: Task, corners: Corners, rows: Tensor, changes: Tensor, best: Incumbent, *, first: bool = False
+        self, task: Task, corners: Corners, rows: Tensor, changes: Tensor, best: Best, *, first: bool = False
     ) -> Tensor:
         """Apply changes[i, j], all of them together, to row rows[i]; note an adversarial point of each row, if any.
 

@@ -38,13 +38,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pdpgd.attacks.balls import project, spread
-from pdpgd.attacks.loop import Rows
+from pdpgd.attacks.base import random_rows
+from pdpgd.attacks.best import Best
+from pdpgd.attacks.frame import Task
 from pdpgd.attacks.pgd import Stand, climb, room_of
-from pdpgd.attacks.starts import random_rows
-from pdpgd.attacks.task import Task
+from pdpgd.attacks.primal_dual import Rows
 from pdpgd.criteria import Criterion, Surrogate, surrogate_by_name
 from pdpgd.errors import expect_setting
-from pdpgd.game.incumbent import Incumbent
 from pdpgd.tensors import flat, per_sample
 
 # The loss is flat for a sample whose margin is below minus this, so not for any that matters.
@@ -87,10 +87,10 @@ class DAA:
             expect_setting(self, name, "an integer of at least 1", isinstance(value, int) and value >= 1)
         expect_setting(self, "step", "above 0", self.step > 0)
 
-    def __call__(self, task: Task, radius: Tensor, restart: int) -> Incumbent:
+    def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
         problem, rows = task.problem, task.rows(restart)
         loss, weight = LOSSES[self.surrogate]
-        best = Incumbent.none(rows.inputs)
+        best = Best.none(rows.inputs)
         clouds: list[Tensor] = []
         length = per_sample(self.step * radius, rows.inputs)
         delta = spread(random_rows(problem, rows.samples, rows.restarts), "linf", radius)
@@ -171,7 +171,7 @@ class Attraction:
         expect_setting(self, "step", "above 0", self.step > 0)
         expect_setting(self, "strength", "at least 0", 0 <= self.strength < math.inf)
 
-    def __call__(self, task: Task, radius: Tensor, restart: int) -> Incumbent:
+    def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
         rows, room = task.rows(restart), room_of(task, radius)
 
         def move(at: Stand) -> Tensor:
@@ -213,10 +213,10 @@ def _bandwidth(distances: Tensor) -> float:
     return float(distances[above[0], above[1]].median()) / math.log(count)
 
 
-def _note(best: Incumbent, task: Task, rows: Rows, point: Tensor, margin: Tensor, prediction: Tensor) -> None:
+def _note(best: Best, task: Task, rows: Rows, point: Tensor, margin: Tensor, prediction: Tensor) -> None:
     """Keep the smallest adversarial point of each row."""
     size = task.problem.norm.size(point - rows.inputs)
     # The input itself was right; if it is not in this batch, that is float noise and no perturbation.
     fooled = ((margin < 0) & (size > 0)).nonzero().flatten()
-    found = Incumbent(size, point, prediction, torch.full_like(size, torch.nan))
+    found = Best(size, point, prediction, torch.full_like(size, torch.nan))
     best.improve(found.select(fooled), at=fooled)

@@ -24,11 +24,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pdpgd.attacks.restarts import batches
-from pdpgd.attacks.task import Task
+from pdpgd.attacks.best import Best
+from pdpgd.attacks.frame import Task
+from pdpgd.attacks.primal_dual import batches
 from pdpgd.classifier import NO_GRADIENT
 from pdpgd.errors import NoGradientError, UnknownNameError, expect_setting
-from pdpgd.game.incumbent import Incumbent
 from pdpgd.tensors import flat
 
 SALIENCIES = ("pair", "target")
@@ -73,8 +73,8 @@ class JSMA:
             value = getattr(self, name)
             expect_setting(self, name, "at least 1, or None", value is None or value >= 1)
 
-    def __call__(self, task: Task) -> Incumbent:
-        best = Incumbent.none(task.inputs)
+    def __call__(self, task: Task) -> Best:
+        best = Best.none(task.inputs)
         aims = self._aims(task)
         runs = (self, replace(self, theta=-self.theta)) if self.both_signs else (self,)
         # The aims of a sample stay together, as they stop each other; so its batch mates do not matter.
@@ -95,7 +95,7 @@ class JSMA:
         order = logits.scatter(1, task.labels[:, None], -torch.inf).argsort(dim=1, descending=True, stable=True)
         return order[:, : min(task.classes - 1, self.targets or task.classes)]
 
-    def _descend(self, task: Task, owner: Tensor, aim: Tensor, best: Incumbent) -> None:
+    def _descend(self, task: Task, owner: Tensor, aim: Tensor, best: Best) -> None:
         """Drive row owner[i] of the task to the class aim[i], all i together; note in `best` what is found."""
         state = _State(owner, aim, task.inputs[owner])
         step = 0
@@ -258,7 +258,7 @@ def _slopes(task: Task, state: _State, *, both: bool) -> tuple[Tensor, ...]:
     return logits.detach(), *(flat(slope).nan_to_num(0.0, limit, -limit).clamp(-limit, limit) for slope in slopes)
 
 
-def _note(best: Incumbent, found: Incumbent, owner: Tensor) -> None:
+def _note(best: Best, found: Best, owner: Tensor) -> None:
     """Of several rivals of the same row the smallest, and of equals the one with the nearest aim."""
     order = found.size.sort(stable=True).indices
     order = order[owner[order].sort(stable=True).indices]

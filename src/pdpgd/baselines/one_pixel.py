@@ -24,12 +24,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pdpgd.attacks.problem import Problem
-from pdpgd.attacks.restarts import batches
-from pdpgd.attacks.task import Task
+from pdpgd.attacks.base import Problem
+from pdpgd.attacks.best import Best
+from pdpgd.attacks.frame import Task
+from pdpgd.attacks.primal_dual import batches
 from pdpgd.criteria import Criterion
 from pdpgd.errors import UnknownNameError, expect_setting
-from pdpgd.game.incumbent import Incumbent
 
 STRATEGIES = ("rand", "best")
 
@@ -58,15 +58,15 @@ class OnePixel:
             expect_setting(self, name, f"an integer of at least {least}", isinstance(value, int) and value >= least)
         expect_setting(self, "scale", "above 0", self.scale > 0)
 
-    def __call__(self, task: Task, radius: Tensor, restart: int) -> Incumbent:
-        best = Incumbent.none(task.inputs)
+    def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
+        best = Best.none(task.inputs)
         canvas = Canvas.of(task.problem)
         count = radius.floor().clamp(max=canvas.pixels).long()
         for rows in batches((count >= 1).nonzero().flatten(), max(1, self.max_rows // self.population)):
             self._evolve(task, rows, count[rows], restart, canvas, best)
         return best
 
-    def _evolve(self, task: Task, rows: Tensor, count: Tensor, restart: int, canvas: Canvas, best: Incumbent) -> None:
+    def _evolve(self, task: Task, rows: Tensor, count: Tensor, restart: int, canvas: Canvas, best: Best) -> None:
         """Evolve the candidates of these rows, each row on its own; a row that is fooled leaves at once."""
         problem = task.problem
         indices = problem.indices[task.samples[rows].cpu()].tolist()
@@ -129,14 +129,12 @@ class OnePixel:
         children = best[:, None] + scale[:, None, None, None] * (second - third)
         return torch.where((children < 0) | (children > 1), torch.from_numpy(anew).to(genes), children)
 
-    def _judged(
-        self, task: Task, rows: Tensor, count: Tensor, children: Tensor, canvas: Canvas
-    ) -> tuple[Tensor, Incumbent]:
+    def _judged(self, task: Task, rows: Tensor, count: Tensor, children: Tensor, canvas: Canvas) -> tuple[Tensor, Best]:
         """The fitness of every child, the smaller the fitter, and of each row the smallest that is adversarial."""
         owners = torch.arange(len(rows), device=rows.device).repeat_interleave(self.population)
         candidates = children.flatten(0, 1)
         fitness = children.new_empty(len(owners))
-        best = Incumbent.none(task.inputs[rows])
+        best = Best.none(task.inputs[rows])
         for part in batches(torch.arange(len(owners), device=rows.device), self.max_rows):
             owner = owners[part]
             points = canvas.painted(task.inputs[rows[owner]], candidates[part], count[owner])

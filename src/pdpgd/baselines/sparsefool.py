@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pdpgd.attacks.task import Task
+from pdpgd.attacks.best import Best
+from pdpgd.attacks.frame import Task
 from pdpgd.criteria import Box, Criterion, Surrogate, lead_over
 from pdpgd.errors import expect_setting
-from pdpgd.game.incumbent import Incumbent
 from pdpgd.tensors import flat, length, per_sample
 
 # A step of DeepFool goes this much beyond the linearised boundary, as a share of the width of the box: a point that
@@ -51,8 +51,8 @@ class SparseFool:
         ascending = list(self.lambdas) == sorted(set(self.lambdas)) and min(self.lambdas, default=0) > 0
         expect_setting(self, "lambdas", "numbers above 0 that ascend", ascending)
 
-    def __call__(self, task: Task) -> Incumbent:
-        best = Incumbent.none(task.inputs)
+    def __call__(self, task: Task) -> Best:
+        best = Best.none(task.inputs)
         for number, factor in enumerate(self.lambdas):
             rows = best.size.isinf().nonzero().flatten()
             if len(rows):
@@ -60,10 +60,10 @@ class SparseFool:
             task.tell((number + 1) / len(self.lambdas))
         return best
 
-    def _with_lambda(self, task: Task, factor: float) -> Incumbent:
+    def _with_lambda(self, task: Task, factor: float) -> Best:
         """Cross linearised boundaries until the class changes; a row that is fooled leaves at once."""
         box = task.problem.box
-        best = Incumbent.none(task.inputs)
+        best = Best.none(task.inputs)
         rows = torch.arange(len(task), device=task.samples.device)
         point = task.inputs
         for _ in range(self.steps):
@@ -79,7 +79,7 @@ class SparseFool:
                 break
         return best
 
-    def _judged(self, task: Task, points: Tensor) -> Incumbent:
+    def _judged(self, task: Task, points: Tensor) -> Best:
         """The points if they are adversarial already; otherwise, as in the paper, a little farther from the input.
 
         The paper's code looks at the farther points only.

@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pdpgd.errors import EngineError, PdpgdError, StorageError, UnfinishedError
-from pdpgd.extras import need
+from pdpgd.errors import EngineError, PdpgdError, StorageError, UnfinishedError, need
 
 # The exit code of a run that was not finished, and goes on when it is started again.
 UNFINISHED = 4
 
 
 def main(arguments: list[str] | None = None) -> int:
-    from pdpgd.cli import accuracy, attacks, compare, data, demo, evaluate, experiment, export, models, report, train
+    from pdpgd.cli import accuracy, compare, demo, evaluate, experiment, export, listings, report, train
 
     parser = argparse.ArgumentParser(prog="pdpgd", description="How little must change before a classifier is wrong?")
     commands = parser.add_subparsers(title="commands", required=True)
-    for command in (demo, evaluate, compare, experiment, report, export, accuracy, attacks, models, data, train):
+    for command in (demo, evaluate, compare, experiment, report, export, accuracy, listings, train):
         command.add_to(commands)
     options = parser.parse_args(arguments)
     try:

@@ -37,8 +37,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from pdpgd.subjects import load_data
-    from pdpgd.training.judge import clean_accuracy, robust_accuracy
+    from pdpgd.data.loading import load_data
+    from pdpgd.training.recipe import clean_accuracy, robust_accuracy
 
     console = Console(highlight=False)
     threats = [threat("--threat", text) for text in options.threat]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from pdpgd.evaluation.comparison import Comparison, Row
+    from pdpgd.runs.comparison import Comparison, Row
 
 EPILOG = """examples:
   pdpgd compare mnist-linf-at mnist-1000 --norm l2 --attacks auto,pdpgd,ddn,fab --limit 100
@@ -62,9 +62,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from pdpgd.cli.sample_bar import SampleBar
-    from pdpgd.evaluation.allocator import keep_freed_memory
-    from pdpgd.evaluation.contest import compare
+    from pdpgd.cli.progress import SampleBar
+    from pdpgd.evaluation.compare import compare
+    from pdpgd.evaluation.engines import keep_freed_memory
 
     keep_freed_memory()
     stderr = Console(stderr=True, highlight=False)
@@ -72,20 +72,21 @@ def run(options: argparse.Namespace) -> int:
     for text in options.radius:
         norm, radius = norm_and_radius("--radius", text)
         radii.setdefault(norm, []).append(radius)
-    comparison = compare(
-        options.model,
-        options.data,
-        norms=tuple(options.norm),
-        attacks=options.attacks.split(","),
-        budget=options.budget,
-        preset=options.preset,
-        radii=radii,
-        tune=options.tune,
-        like=options.like,
-        out=options.out or default_folder(options, *OWN),
-        watched=lambda what: SampleBar(stderr, what),
-        **run_settings(options),
-    )
+    with SampleBar(stderr) as bar:
+        comparison = compare(
+            options.model,
+            options.data,
+            norms=tuple(options.norm),
+            attacks=options.attacks.split(","),
+            budget=options.budget,
+            preset=options.preset,
+            radii=radii,
+            tune=options.tune,
+            like=options.like,
+            out=options.out or default_folder(options, *OWN),
+            progress=bar,
+            **run_settings(options),
+        )
     if options.json:
         print(json.dumps(comparison.as_json(), indent=2))
     else:
@@ -129,7 +130,7 @@ def show(console: Console, comparison: Comparison) -> None:
 
 
 def _statistics(comparison: Comparison, norm: str) -> Table:
-    from pdpgd.evaluation.metrics import PARTIAL
+    from pdpgd.runs.metrics import PARTIAL
 
     statistics = comparison.statistics(norm)
     numbers = {row["attack"]: row for row in comparison.as_json()[norm]["attacks"]}
@@ -155,7 +156,7 @@ def _statistics(comparison: Comparison, norm: str) -> Table:
 
 def _partly(comparison: Comparison) -> str:
     """What the star at a mean says, if there is one."""
-    from pdpgd.evaluation.metrics import PARTIAL
+    from pdpgd.runs.metrics import PARTIAL
 
     if not any(row.partial for norm in comparison.radii for row in comparison.of(norm)):
         return ""

@@ -1,19 +1,115 @@
-"""pdpgd evaluate: the robustness of a model in every norm, verified and kept."""
+"""What a model must withstand: linf@0.1>=0.6, a gate for a pipeline."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from pdpgd.cli.options import add_model, add_run, add_samples, default_folder, norm_and_radius, run_settings
+from pdpgd.cli.options import add_model, add_run, add_samples, default_folder, norm_and_radius, number, run_settings
+from pdpgd.errors import InvalidInputError, need
 
+if TYPE_CHECKING:
+    from pdpgd.runs.result import Evaluation
+if TYPE_CHECKING:
+    from pdpgd.runs.metrics import Curve
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from pdpgd.cli.requirements import Requirement
-    from pdpgd.evaluation.result import Evaluation
+    from pdpgd.runs.result import Evaluation
+
+
+FORM = "NORM@RADIUS>=SHARE such as linf@0.1>=0.6, l2@1,linf@8/255>=0.5 (both at once), clean>=0.9, or trusted"
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """At least this share of the samples withstands all these norms at their radii; no radii: is right at all."""
+
+    text: str
+    radii: tuple[tuple[str, float], ...]
+    share: float | None
+    """None: the results were checked, and the reliability report raises no alarm."""
+
+    @classmethod
+    def parse(cls, text: str) -> Requirement:
+        if text.strip() == "trusted":
+            return cls(text, (), None)
+        what, comparison, share = text.partition(">=")
+        if not comparison:
+            raise InvalidInputError(f"require: expected {FORM}, got {text!r}")
+        parts = [] if what.strip() == "clean" else [_pair(part, text) for part in what.split(",")]
+        value = number(share)
+        if value is None or not 0 <= value <= 1:
+            raise InvalidInputError(f"require: expected a share from 0 to 1 after >=, got {share!r} in {text!r}")
+        return cls(text, tuple(parts), value)
+
+    def check(self, norms: tuple[str, ...]) -> None:
+        """Refuse, before anything runs, what the run will not measure."""
+        for norm, _ in self.radii:
+            if norm not in norms:
+                raise InvalidInputError(
+                    f"require: expected one of the run's norms, {', '.join(norms)}, got {norm!r} in {self.text!r}"
+                )
+
+    def found(self, evaluation: Evaluation) -> float:
+        """The share that does; for trust, 1 or 0. A run whose results were not checked is not trusted."""
+        if self.share is None:
+            return float(evaluation.reliability.trusted)
+        return evaluation.robust_accuracy(dict(self.radii)) if self.radii else evaluation.clean_accuracy
+
+    def met(self, evaluation: Evaluation) -> bool:
+        return self.found(evaluation) >= (1.0 if self.share is None else self.share)
+
+
+def _pair(part: str, text: str) -> tuple[str, float]:
+    match = re.fullmatch(r"\s*([\w-]+)\s*@\s*([^@]+)", part)
+    radius = number(match.group(2)) if match else None
+    if match is None or radius is None or not 0 <= radius < float("inf"):
+        raise InvalidInputError(f"require: expected {FORM}, got {text!r}")
+    return match.group(1), radius
+
+
+WIDTH, HEIGHT = 80, 12
+POINTS = 120
+# The last few samples would squeeze the rest of the curve to the left.
+SHOWN = 0.98
+
+
+def drawn(curves: Mapping[str, Curve]) -> str:
+    """Two curves in a row, each over its own radii."""
+    plotext: Any = need("plotext", extra="cli", purpose="the plot of the curves")
+    rows = (len(curves) + 1) // 2
+    figure = plotext.figure
+    figure.clear()
+    figure.plot_size(WIDTH if len(curves) > 1 else WIDTH // 2, rows * HEIGHT)
+    if len(curves) > 1:
+        figure.subplots(rows, 2)
+    for place, (norm, curve) in enumerate(curves.items()):
+        plot = figure.subplot(place // 2 + 1, place % 2 + 1) if len(curves) > 1 else figure
+        plot.draw(plot.signal(*_stairs(curve), marker="braille").lines())
+        plot.title(f"{norm}: robust accuracy in %, by radius")
+        plot.ruler("y").lim(0, 100)
+        plot.ruler("y").ticks([0, 25, 50, 75, 100])
+    # Without its colours: they would paint a white field into a dark terminal.
+    text: str = plotext.uncolorize(str(figure.build()))
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def _stairs(curve: Curve) -> tuple[list[float], list[float]]:
+    import numpy as np
+
+    fallen = curve.accuracy[0] * (1 - SHOWN)
+    beyond = np.flatnonzero(curve.accuracy <= max(fallen, curve.accuracy[-1]))
+    right = float(curve.radius[beyond[0]]) if len(beyond) else float(curve.radius[-1])
+    radius = np.linspace(0.0, right or 1.0, POINTS)
+    at = np.searchsorted(curve.radius, radius, side="right") - 1
+    return radius.tolist(), (100 * curve.accuracy[at]).tolist()
+
 
 NORMS = ("linf", "l2", "l1", "l0")
 # Exit codes, besides 0 and those of every command (pdpgd.cli).
@@ -65,10 +161,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from pdpgd.cli.requirements import Requirement
-    from pdpgd.cli.sample_bar import SampleBar
-    from pdpgd.evaluation.allocator import keep_freed_memory
-    from pdpgd.evaluation.runner import evaluate
+    from pdpgd.cli.progress import SampleBar
+    from pdpgd.evaluation.engines import keep_freed_memory
+    from pdpgd.evaluation.evaluate import evaluate
 
     keep_freed_memory()
     norms = tuple(options.norm or NORMS)
@@ -84,7 +179,7 @@ def run(options: argparse.Namespace) -> int:
             attack=options.attack,
             budget=options.budget,
             out=options.out or default_folder(options, "norm", "attack", "budget"),
-            watcher=bar,
+            progress=bar,
             **run_settings(options),
         )
     if options.json:
@@ -104,7 +199,6 @@ def defaults() -> dict[str, object]:
 def show(
     console: Console, evaluation: Evaluation, requirements: list[Requirement], radii: list[tuple[str, float]]
 ) -> None:
-    from pdpgd.cli.curves import drawn
 
     spec = evaluation.spec
     budget = f", {spec.budget} passes a sample and norm" if spec.budget else ""
@@ -139,7 +233,7 @@ def _table(evaluation: Evaluation) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from pdpgd.evaluation.metrics import PARTIAL
+    from pdpgd.runs.metrics import PARTIAL
 
     table = Table(
         title="The least change that fools the model", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
@@ -164,7 +258,7 @@ def _table(evaluation: Evaluation) -> Table:
 
 def _means(evaluation: Evaluation) -> str:
     """What the distances of the table are over, below it."""
-    from pdpgd.evaluation.metrics import PARTIAL
+    from pdpgd.runs.metrics import PARTIAL
 
     if all(map(evaluation.whole, evaluation.norms)):
         return "Distances are of the samples that were right, all of them fooled; at 8 bits, the median again.\n"

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from pdpgd.experiments.plan import Ask
     from pdpgd.experiments.results import Results
-    from pdpgd.experiments.runner import Experiment, Observer
+    from pdpgd.experiments.runner import Experiment
+    from pdpgd.progress import ProgressListener
 
 EPILOG = """examples:
   pdpgd experiment run paper-mnist-small
@@ -82,16 +83,16 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from pdpgd.cli.run_bar import RunBar
-    from pdpgd.evaluation.allocator import keep_freed_memory
+    from pdpgd.cli.progress import RunBar
+    from pdpgd.evaluation.engines import keep_freed_memory
     from pdpgd.report.figures import write_figures
-    from pdpgd.report.tables import write_tables
+    from pdpgd.report.paper_tables import write_tables
 
     keep_freed_memory()
     stderr = Console(stderr=True, highlight=False)
     begin = time.monotonic()
-    with RunBar(stderr) as observer:
-        experiment = _experiment(options, observer)
+    with RunBar(stderr) as bar:
+        experiment = _experiment(options, bar)
         results = experiment.run(engine=options.engine, workers=options.workers, address=options.address)
     write_tables(results, experiment.folder / "tables")
     write_figures(results, experiment.folder)
@@ -143,7 +144,7 @@ def _epilog() -> str:
     return EPILOG.format(shipped=", ".join(names))
 
 
-def _experiment(options: argparse.Namespace, observer: Observer | None) -> Experiment:
+def _experiment(options: argparse.Namespace, progress: ProgressListener | None) -> Experiment:
     from pathlib import Path
 
     from pdpgd.experiments.results import SPEC
@@ -161,7 +162,7 @@ def _experiment(options: argparse.Namespace, observer: Observer | None) -> Exper
         device=options.device,
         data_dir=options.data_dir,
         trust_model_code=options.trust_model_code,
-        observer=observer,
+        progress=progress,
     )
 
 

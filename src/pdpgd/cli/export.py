@@ -15,8 +15,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def run(options: argparse.Namespace) -> int:
+    from pdpgd.evaluation.evaluate import load_evaluation
     from pdpgd.evaluation.export import export
-    from pdpgd.evaluation.runner import load_evaluation
     from pdpgd.files import output_path
 
     place = output_path(options.out)

@@ -13,7 +13,7 @@ from pdpgd.errors import InvalidInputError
 if TYPE_CHECKING:
     from torch import nn
 
-    from pdpgd.subjects.normalise import NormalisationChoice
+    from pdpgd.models.normalization import NormalizationChoice
     from pdpgd.training.config import Threat
 
 
@@ -94,7 +94,7 @@ def default_folder(options: argparse.Namespace, *names: str) -> str:
 
 
 def model(options: argparse.Namespace) -> nn.Module:
-    from pdpgd.subjects import load_model
+    from pdpgd.models.loading import load_model
 
     return load_model(
         options.model,
@@ -105,10 +105,10 @@ def model(options: argparse.Namespace) -> nn.Module:
     )
 
 
-def normalisation(options: argparse.Namespace) -> NormalisationChoice:
-    from pdpgd.subjects.normalise import parse_normalisation
+def normalisation(options: argparse.Namespace) -> NormalizationChoice:
+    from pdpgd.models.normalization import parse_normalization
 
-    return parse_normalisation(options.mean, options.std)
+    return parse_normalization(options.mean, options.std)
 
 
 def threat(option: str, text: str) -> Threat:

@@ -1,7 +1,8 @@
-"""Who does the jobs: this process, some of its own, or a Ray cluster (`ray_engine`). The results are the same."""
+"""Memory that is freed and asked for again a thousand times a second had better not go back to the system between."""
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -17,11 +18,32 @@ from typing import Protocol
 
 from pdpgd.classifier import Model
 from pdpgd.errors import EngineError, InvalidInputError, PdpgdError, UnknownNameError
-from pdpgd.evaluation.allocator import keep_freed_memory
 from pdpgd.evaluation.guard import Fingerprint, Guard
-from pdpgd.evaluation.jobs import Job, Outcome, Progress
-from pdpgd.evaluation.subject import Subject
+from pdpgd.evaluation.job import Job, Outcome, Progress
+from pdpgd.evaluation.model_handle import ModelHandle
 from pdpgd.evaluation.work import carry_out
+
+# glibc's malloc.h: what the numbers are to mallopt.
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+LARGEST = 32 * 2**20
+"""Blocks from this size on are mapped by themselves, the most that glibc takes."""
+KEPT = 2**30
+TAKEN_AT_ONCE = 64 * 2**20
+
+
+def keep_freed_memory() -> None:
+    """For a process of our own: an attack makes and frees its tensors in every step.
+
+    Mapping the memory and faulting it in took a fifth of an evaluation of a small net. Does nothing where the C library
+    is not glibc.
+    """
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):
+        return
+    for option, value in ((M_MMAP_THRESHOLD, LARGEST), (M_TRIM_THRESHOLD, KEPT), (M_TOP_PAD, TAKEN_AT_ONCE)):
+        mallopt(option, value)
+
 
 ENGINES = ("local", "ray")
 
@@ -36,7 +58,7 @@ class Failure:
 
 
 Result = Outcome | Failure
-Subjects = Mapping[str, Subject]
+Subjects = Mapping[str, ModelHandle]
 """The models that jobs are for, by the name that a job has for its own."""
 
 
@@ -72,7 +94,7 @@ def engine_of(
     return InProcess(subjects, device, progress) if workers in (None, 1) else Processes(subjects, device, workers)
 
 
-def loaded(subject: Subject, device: str) -> Model | Failure:
+def loaded(subject: ModelHandle, device: str) -> Model | Failure:
     """For a worker, whose errors while it gets ready would not be told from its death."""
     keep_freed_memory()
     try:
@@ -88,7 +110,7 @@ class Models:
         self,
         subjects: Subjects,
         device: str,
-        load: Callable[[Subject, str], Model | Failure] = loaded,
+        load: Callable[[ModelHandle, str], Model | Failure] = loaded,
         progress: Progress | None = None,
     ) -> None:
         self._subjects, self._device, self._load, self._progress = subjects, device, load, progress

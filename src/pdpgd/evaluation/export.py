@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pdpgd.errors import InvalidInputError
-from pdpgd.evaluation.result import Evaluation
-from pdpgd.extras import need
+from pdpgd.errors import InvalidInputError, need
 from pdpgd.files import check_file, make_folder, output_path, replace_file
+from pdpgd.runs.result import Evaluation
 
 INDEX = "index.csv"
 HEADINGS = ("file", "sample", "norm", "label", "prediction", "distance", "fragile")

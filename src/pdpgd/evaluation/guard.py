@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from pdpgd.classifier import Classifier, Model
 from pdpgd.errors import ModelChangedError
+from pdpgd.evaluation.model_handle import checksums_of
 from pdpgd.evaluation.referee import drift
-from pdpgd.evaluation.subject import checksums_of
 
 PROBED = 8
 """Clean samples that a model answers twice when it is fresh, and once more each time it is loaded again."""

@@ -10,10 +10,9 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
-from pdpgd.errors import EngineError, InvalidInputError
+from pdpgd.errors import EngineError, InvalidInputError, need
 from pdpgd.evaluation.engines import Models, Result, Subjects, completed
-from pdpgd.evaluation.jobs import Job
-from pdpgd.extras import need
+from pdpgd.evaluation.job import Job
 
 # Ray does a task again when its worker or its machine is lost.
 RETRIES = 5

@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import torch
 
-from pdpgd.chance import seeded_globally
 from pdpgd.classifier import Model
 from pdpgd.errors import ModelError
 from pdpgd.evaluation import provenance
+from pdpgd.evaluation.chunk import ChunkRun
 from pdpgd.evaluation.guard import Guard
-from pdpgd.evaluation.jobs import Job, Outcome, Progress
-from pdpgd.evaluation.preflight import preflight
-from pdpgd.evaluation.spec import Spec
-from pdpgd.evaluation.trial import Trial
+from pdpgd.evaluation.job import Job, Outcome, Progress
+from pdpgd.evaluation.sanity import preflight
+from pdpgd.random import seeded_globally
+from pdpgd.runs.spec import RunSpec
 
 
 def carry_out(job: Job, model: Model, *, guard: Guard | None = None, progress: Progress | None = None) -> Outcome:
@@ -70,14 +70,14 @@ def _attempt(job: Job, model: Model, guard: Guard, batch_size: int, progress: Pr
         return Outcome({**look, "random_parameters": job.random_parameters})
     # The second start is the attacks once more with another seed: what is there still to gain?
     second = job.kind == "second start"
-    trial = Trial(job, model, batch_size=batch_size, seed=seed + second, progress=None if second else progress)
+    trial = ChunkRun(job, model, batch_size=batch_size, seed=seed + second, progress=None if second else progress)
     outcome = trial.outcome(checks=job.spec.checks and not second, examples=not second)
     guard.end(model, trial.moved)
     return outcome
 
 
 @contextmanager
-def _settled(spec: Spec) -> Iterator[None]:
+def _settled(spec: RunSpec) -> Iterator[None]:
     """Everything that the order of a sum depends on, set as the spec says, and put back; gradients are had."""
     threads = torch.get_num_threads()
     torch.set_num_threads(spec.threads)

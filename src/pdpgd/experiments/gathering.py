@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pdpgd.evaluation import metrics
-from pdpgd.evaluation.comparison import Row
-from pdpgd.evaluation.contender import Contender
-from pdpgd.evaluation.result import Evaluation
 from pdpgd.experiments.plan import Ask
 from pdpgd.experiments.results import Cell, DatasetInfo, IterationCost, ModelInfo, Results
 from pdpgd.experiments.spec import DatasetAsk, ExperimentSpec
 from pdpgd.files import replace_file, sealed, unsealed
+from pdpgd.runs import metrics
+from pdpgd.runs.comparison import Row
+from pdpgd.runs.result import Evaluation
+from pdpgd.runs.spec import AttackSpec
 
 Outcome = Evaluation | str
 """What came of a run, or why nothing did."""
@@ -42,7 +42,7 @@ def cell_of(ask: Ask, name: str, outcome: Outcome) -> Cell:
     }
     if isinstance(outcome, str):
         return Cell(**asked, failure=outcome)
-    row = Row(Contender(ask.attack, ask.restarts), ask.norm, outcome, None)
+    row = Row(AttackSpec(ask.attack, ask.restarts), ask.norm, outcome, None)
     distances = row.distances
     right = distances > 0
     mean = metrics.mean(distances)
@@ -126,7 +126,7 @@ def _info(dataset: DatasetAsk, cells: Iterable[Cell], outcomes: Mapping[str, Out
     return DatasetInfo(name=dataset.name, source=dataset.source, like=dataset.like, samples=samples, models=models)
 
 
-class Kept:
+class CostCache:
     """Iteration costs that were counted before, in a file; those counted with other versions are forgotten."""
 
     def __init__(self, path: Path, circumstances: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pdpgd import catalogue
-from pdpgd.evaluation.contest import BUDGET
+from pdpgd.evaluation.compare import BUDGET
 from pdpgd.experiments.results import Role
 from pdpgd.experiments.spec import AttackAsk, DatasetAsk, ExperimentSpec, ModelAsk
 

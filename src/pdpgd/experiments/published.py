@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pdpgd.evaluation.metrics import Statistics
+from pdpgd.runs.metrics import Statistics
 
 FOLDER = Path(__file__).parent / "published"
 

@@ -18,27 +18,22 @@ from typing import Any
 import torch
 
 from pdpgd import catalogue
-from pdpgd.errors import (
-    AttackError,
-    InvalidInputError,
-    MissingExtraError,
-    PdpgdError,
-    UnfinishedError,
-)
+from pdpgd.errors import AttackError, InvalidInputError, MissingExtraError, PdpgdError, UnfinishedError
 from pdpgd.evaluation import provenance
-from pdpgd.evaluation.contestants import Contestant
+from pdpgd.evaluation.bound_attack import BoundAttack
+from pdpgd.evaluation.compare import selected
 from pdpgd.evaluation.engines import check_engine, engine_of
-from pdpgd.evaluation.run import Run, Watcher, carry_out
-from pdpgd.evaluation.runner import check_device, spec_of
-from pdpgd.evaluation.store import DiskStore
-from pdpgd.evaluation.tuning import selected
-from pdpgd.experiments.gathering import Kept, Outcome, cell_of, results_of
+from pdpgd.evaluation.evaluate import check_device, spec_of
+from pdpgd.evaluation.scheduler import Run, carry_out
+from pdpgd.experiments.gathering import CostCache, Outcome, cell_of, results_of
+from pdpgd.experiments.inputs import read_subjects
 from pdpgd.experiments.iteration_cost import countable, measured
 from pdpgd.experiments.plan import Ask, asks
-from pdpgd.experiments.reading import read_subjects
 from pdpgd.experiments.results import FILE, JOBS, SPEC, IterationCost, Results
 from pdpgd.experiments.spec import ExperimentSpec
 from pdpgd.files import check_file, locked, output_path, replace_file
+from pdpgd.progress import ProgressListener
+from pdpgd.runs.store import DiskStore
 
 ID_LENGTH = 16
 COSTS = f"{JOBS}/iteration_costs.json"
@@ -47,19 +42,6 @@ COUNTED_ON = 4
 
 TuningKey = tuple[str, str, str, str]
 """Data set, model, norm and attack."""
-
-
-class Observer:
-    """Told how far an experiment has come; does nothing with it."""
-
-    def begun(self, stage: str, runs: int, done: int) -> None:
-        """A stage has so many runs, and so many of them are done already."""
-
-    def ended(self, what: str) -> None:
-        """One more run has no job left."""
-
-    def noted(self, message: str) -> None:
-        """Something the user should know."""
 
 
 class Experiment:
@@ -72,7 +54,7 @@ class Experiment:
         data_dir: Directory that the data sets lie in.
         trust_model_code: Consent to run the code that the files of the models hold (see `load_model`). The spec
             cannot give it: its entries `trust_model_code` say which models need it.
-        observer: Told about the progress of the experiment.
+        progress: Listener that is told how far the experiment has come.
     """
 
     def __init__(
@@ -83,12 +65,12 @@ class Experiment:
         device: str | None = None,
         data_dir: str | None = None,
         trust_model_code: bool = False,
-        observer: Observer | None = None,
+        progress: ProgressListener | None = None,
     ) -> None:
         self.spec, self.folder = spec, output_path(folder)
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         check_device(self.device)
-        self.observer = observer or Observer()
+        self.listener = progress or ProgressListener()
         self._subjects = read_subjects(spec, device=self.device, data_dir=data_dir, trust_model_code=trust_model_code)
         self._asks = asks(spec)
         for ask in self._asks:
@@ -157,7 +139,7 @@ class Experiment:
     def _run(self, ask: Ask, *, apart: bool) -> Run:
         subjects = self._subjects[ask.dataset.name]
         subject, identity = subjects.models[ask.model.name]
-        contestant = Contestant(ask.attack, ask.budget, settings=ask.with_restarts)
+        contestant = BoundAttack(ask.attack, ask.budget, settings=ask.with_restarts)
         spec = spec_of(
             identity,
             subjects.apart_identity if apart else subjects.identity,
@@ -194,7 +176,7 @@ class Experiment:
             run.open()
             if run.pending():
                 pending.append(run)
-        self.observer.begun(stage, len(runs), len(runs) - len(pending))
+        self.listener.started(stage, len(runs), len(runs) - len(pending))
         if not pending:
             return
         for run in pending:
@@ -211,7 +193,7 @@ class Experiment:
         )
         try:
             with workforce as working:
-                carry_out(pending, working, done=lambda run: self.observer.ended(runs[run.name][1].title))
+                carry_out(pending, working, done=lambda run: self.listener.advanced(1, runs[run.name][1].title))
         except KeyboardInterrupt:
             done = sum(not run.pending() for run, _ in runs.values())
             raise KeyboardInterrupt(
@@ -290,20 +272,20 @@ class Experiment:
             for norm in self.spec.norms
             if attack.name in countable() and catalogue.entry_of(attack.name).can_do(norm)
         ]
-        kept = Kept(self.folder / COSTS, {"model": identity["sha256"], **provenance.made_with()})
+        kept = CostCache(self.folder / COSTS, {"model": identity["sha256"], **provenance.made_with()})
         first: dict[str, str] = {}
         for name, norm in wanted:
             first.setdefault(name, norm)
         if missing := [pair for pair in first.items() if pair not in kept]:
-            self.observer.begun("counting passes", len(first), len(first) - len(missing))
+            self.listener.started("counting passes", len(first), len(first) - len(missing))
             model = subject.load(self.device)
             inputs, labels = subjects.samples.batch(torch.arange(min(COUNTED_ON, len(subjects.samples))))
             for name, norm in missing:
                 try:
                     kept.add(measured(name, norm, model, inputs.to(self.device), labels.to(self.device)))
                 except PdpgdError as error:
-                    self.observer.noted(f"cost of an iteration of {name}: {error}")
-                self.observer.ended(name)
+                    self.listener.noted(f"cost of an iteration of {name}: {error}")
+                self.listener.advanced(1, name)
         return [kept[pair] for pair in first.items() if pair in kept]
 
     def _refuse_strangers(self) -> None:
@@ -317,14 +299,14 @@ class Experiment:
                 )
 
 
-class _Notes(Watcher):
+class _Notes(ProgressListener):
     """Passes on what the user should know."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
 
     def noted(self, message: str) -> None:
-        self._experiment.observer.noted(message)
+        self._experiment.listener.noted(message)
 
 
 def is_job(path: Path) -> bool:

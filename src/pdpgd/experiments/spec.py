@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from pdpgd import catalogue
+from pdpgd.attacks.config import MODEL_KINDS, PAPER_NORMS, PAPER_RADII, START_RADIUS
 from pdpgd.errors import InvalidInputError, UnknownNameError, expect_setting
-from pdpgd.evaluation.contender import Contender
-from pdpgd.evaluation.contest import PRESETS
-from pdpgd.experiments.toml import Table, read_toml, write_toml
+from pdpgd.evaluation.compare import PRESETS
+from pdpgd.experiments.toml import TomlTable, read_toml, write_toml
+from pdpgd.models.normalization import POOLS
 from pdpgd.norms import norm_of
-from pdpgd.presets import MODEL_KINDS, PAPER_NORMS, PAPER_RADII, START_RADIUS
-from pdpgd.subjects.pooling import POOLS
+from pdpgd.runs.spec import AttackSpec
 
 SHIPPED = Path(__file__).parent / "specs"
 """Where the files that come with the package are."""
@@ -143,7 +143,7 @@ def load_spec(source: str | Path) -> ExperimentSpec:
 
 
 def parse_spec(text: str) -> ExperimentSpec:
-    top = Table("", read_toml(text))
+    top = TomlTable("", read_toml(text))
     norms = tuple(top.strings("norms"))
     run, figures = top.table("run"), top.table("figures")
     spec = ExperimentSpec(
@@ -208,7 +208,7 @@ def _with_source(entry: str | Mapping[str, Any], source: str) -> dict[str, Any]:
     return {"source": source, **kept}
 
 
-def _dataset(table: Table) -> DatasetAsk:
+def _dataset(table: TomlTable) -> DatasetAsk:
     source = table.string("source")
     given = table.optional("models", dict) or {}
     models = tuple(_model(f"{table.where}.models.{name}", name, entry) for name, entry in given.items())
@@ -235,7 +235,7 @@ def _dataset(table: Table) -> DatasetAsk:
 
 
 def _model(where: str, name: str, entry: object) -> ModelAsk:
-    table = Table(where, {"source": entry} if isinstance(entry, str) else entry)
+    table = TomlTable(where, {"source": entry} if isinstance(entry, str) else entry)
     model = ModelAsk(
         name=name,
         source=table.string("source"),
@@ -254,7 +254,7 @@ def _model(where: str, name: str, entry: object) -> ModelAsk:
     return model
 
 
-def _radii(table: Table) -> dict[str, tuple[float, ...]]:
+def _radii(table: TomlTable) -> dict[str, tuple[float, ...]]:
     found = {}
     for norm in list(table.entries):
         norm_of(norm)
@@ -265,7 +265,7 @@ def _radii(table: Table) -> dict[str, tuple[float, ...]]:
     return found
 
 
-def _attack(table: Table) -> AttackAsk:
+def _attack(table: TomlTable) -> AttackAsk:
     name = table.string("name")
     restarts = table.list_of("restarts", int)
     norms = table.list_of("norms", str)
@@ -286,7 +286,7 @@ def _attack(table: Table) -> AttackAsk:
     return attack
 
 
-def _restarts_figure(table: Table) -> RestartsFigure | None:
+def _restarts_figure(table: TomlTable) -> RestartsFigure | None:
     if not table.entries:
         return None
     figure = RestartsFigure(
@@ -296,7 +296,7 @@ def _restarts_figure(table: Table) -> RestartsFigure | None:
     return figure
 
 
-def _queries_figure(table: Table) -> QueriesFigure | None:
+def _queries_figure(table: TomlTable) -> QueriesFigure | None:
     if not table.entries:
         return None
     gradients = tuple(sorted(table.list_of("gradients", int) or ()))
@@ -343,7 +343,7 @@ def _check(spec: ExperimentSpec) -> None:
     if spec.queries_figure is not None and not set(spec.norms) <= set(PAPER_NORMS):
         raise InvalidInputError(f"figures.queries: expected norms among {', '.join(PAPER_NORMS)}, got {spec.norms}")
     if spec.examples is not None:
-        shown = Contender.parse(spec.examples)
+        shown = AttackSpec.parse(spec.examples)
         if shown.name not in names or shown.restarts not in spec.attack(shown.name).restarts:
             raise InvalidInputError(f"figures.examples: expected an attack of the experiment, got {spec.examples!r}")
 

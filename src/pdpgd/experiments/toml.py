@@ -7,8 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from pdpgd.errors import InvalidInputError, UnknownNameError
-from pdpgd.extras import need
+from pdpgd.errors import InvalidInputError, UnknownNameError, need
 
 _KINDS = {str: "a text", int: "an integer", bool: "true or false", list: "a list", dict: "a table"}
 
@@ -32,7 +31,7 @@ def _reader() -> Any:
     return need("tomli", extra="cli", purpose="reading an experiment")
 
 
-class Table:
+class TomlTable:
     """A table of the file; entries are taken out one by one, and what is left over is not known.
 
     `name` is its key, of a table that is one of several by name: it may have dots in it.
@@ -79,16 +78,16 @@ class Table:
             raise InvalidInputError(f"{self.place(name)}: expected a list of texts, got nothing")
         return found
 
-    def table(self, name: str) -> Table:
-        return Table(self.place(name), self.optional(name, dict) or {})
+    def table(self, name: str) -> TomlTable:
+        return TomlTable(self.place(name), self.optional(name, dict) or {})
 
-    def tables(self, name: str) -> list[Table]:
+    def tables(self, name: str) -> list[TomlTable]:
         found = self.optional(name, list) or []
-        return [Table(f"{self.place(name)}[{place}]", each) for place, each in enumerate(found)]
+        return [TomlTable(f"{self.place(name)}[{place}]", each) for place, each in enumerate(found)]
 
-    def tables_by_name(self, name: str) -> list[Table]:
+    def tables_by_name(self, name: str) -> list[TomlTable]:
         found = self.optional(name, dict) or {}
-        return [Table(f"{self.place(name)}.{each}", table, each) for each, table in found.items()]
+        return [TomlTable(f"{self.place(name)}.{each}", table, each) for each, table in found.items()]
 
     def place(self, name: str) -> str:
         return f"{self.where}.{name}" if self.where else name

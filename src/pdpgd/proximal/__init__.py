@@ -5,10 +5,7 @@ metric, `_box` forms keep z inside bounds. Inputs are never modified; dtype and 
 No gradient flows through them: give them tensors that do not require one.
 """
 
-from pdpgd.proximal.balls import (
-    project_l0_ball_box,
-    project_l1_ball_box,
-)
+from pdpgd.proximal.balls import project_l0_ball_box, project_l1_ball_box
 from pdpgd.proximal.box import (
     prox_l0_box,
     prox_l1_box,
@@ -18,11 +15,7 @@ from pdpgd.proximal.box import (
     prox_linf_box,
     prox_pixel_l0_box,
 )
-from pdpgd.proximal.convex import (
-    prox_l1,
-    prox_l2,
-    prox_linf,
-)
+from pdpgd.proximal.convex import prox_l1, prox_l2, prox_linf
 from pdpgd.proximal.metric import (
     prox_by_inner_loop,
     prox_l0_metric,
@@ -37,10 +30,7 @@ from pdpgd.proximal.metric import (
     prox_pixel_l12_largest_channel_metric,
     prox_pixel_l23_largest_channel_metric,
 )
-from pdpgd.proximal.simplex import (
-    project_l1_ball,
-    project_simplex,
-)
+from pdpgd.proximal.simplex import project_l1_ball, project_simplex
 from pdpgd.proximal.sparse import (
     prox_l0,
     prox_l12,

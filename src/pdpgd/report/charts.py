@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pdpgd.evaluation import metrics
-from pdpgd.report.intervals import wilson
-from pdpgd.report.panels import Point
+from pdpgd.report.figures import Point
+from pdpgd.runs import metrics
+from pdpgd.runs.metrics import wilson
 
 Spec = dict[str, Any]
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdpgd.evaluation import metrics
 from pdpgd.report import charts, sheets, wording
 from pdpgd.report.gallery import class_name
-from pdpgd.report.intervals import Interval, difference, median_change
-from pdpgd.report.radii import Marks
-from pdpgd.report.sections import Figure, Part, Section
+from pdpgd.report.inputs import Source
+from pdpgd.report.sections import Figure, Marks, Section, SectionPart
 from pdpgd.report.sheets import Cell, Sheet
-from pdpgd.report.sources import Source
+from pdpgd.runs import metrics
+from pdpgd.runs.metrics import Interval, difference, median_change
 
 # Samples that a table of changes names, a norm: as many that got worse as got better.
 NAMED = 15
@@ -85,11 +84,11 @@ def section(pairs: Sequence[Pair], marks: Mapping[str, Marks]) -> Section:
     parts = []
     for number, pair in enumerate(pairs):
         tables = [table for table in (_accuracies(pair, marks, number), _medians(pair, number)) if table is not None]
-        parts.append(Part(f"{pair.second.label} against {pair.first.label}", sheets=tuple(tables)))
+        parts.append(SectionPart(f"{pair.second.label} against {pair.first.label}", sheets=tuple(tables)))
         if pair.paired and pair.norms:
             figures = tuple(_scatter(pair, norm, number) for norm in pair.norms)
             changed = [table for norm in pair.norms if (table := _changed(pair, norm, number)) is not None]
-            parts.append(Part("", figures, tuple(changed), folded="The samples that changed most"))
+            parts.append(SectionPart("", figures, tuple(changed), folded="The samples that changed most"))
     unpaired = [pair for pair in pairs if not pair.paired]
     lead = (
         "Intervals of shares are Newcombe's 95%, from Wilson's; those of medians are of a bootstrap of 1,000 draws. "

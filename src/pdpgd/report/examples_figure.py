@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pdpgd.errors import PdpgdError, UnknownNameError
-from pdpgd.evaluation.runner import load_evaluation
+from pdpgd.errors import PdpgdError, UnknownNameError, need
+from pdpgd.evaluation.evaluate import load_evaluation
 from pdpgd.experiments.results import JOBS, Cell, Results
-from pdpgd.extras import need
-from pdpgd.report.names import OURS, norm_name
+from pdpgd.report.wording import OURS, norm_name
 
 # The side of an image in inches, and the room for the names of the rows in such sides.
 SIDE = 0.42

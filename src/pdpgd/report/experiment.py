@@ -10,26 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdpgd.errors import PdpgdError
-from pdpgd.evaluation import metrics
-from pdpgd.evaluation.comparison import Comparison, Row
-from pdpgd.evaluation.contender import Contender
-from pdpgd.evaluation.runner import load_evaluation
+from pdpgd.evaluation.evaluate import load_evaluation
 from pdpgd.experiments.results import FILE, JOBS, Cell, DatasetInfo, Results, load_results
 from pdpgd.report import charts, sheets, wording
 from pdpgd.report.charts import Line
-from pdpgd.report.making import Making, starts_of
-from pdpgd.report.names import OURS
-from pdpgd.report.panels import ALONE, Panel, over_queries, over_restarts, partly_fooled
-from pdpgd.report.sections import Figure, Part, Section
+from pdpgd.report.figures import ALONE, Panel, over_queries, over_restarts, partly_fooled
+from pdpgd.report.inputs import ReportInputs, Source, source_of_comparison
+from pdpgd.report.paper_tables import tables
+from pdpgd.report.provenance import Provenance, starts_of
+from pdpgd.report.sections import Figure, Section, SectionPart
 from pdpgd.report.sheets import Sheet
-from pdpgd.report.sources import Source, Subject, source_of_comparison
 from pdpgd.report.table import FORMATS, Item, Table
-from pdpgd.report.tables import tables
+from pdpgd.report.wording import OURS
+from pdpgd.runs import metrics
+from pdpgd.runs.comparison import Comparison, Row
+from pdpgd.runs.spec import AttackSpec
 
 WORTH = {"restarts": "what restarts are worth", "queries": "what gradients are worth"}
 
 
-def read(folder: Path) -> Subject:
+def read(folder: Path) -> ReportInputs:
     """Every model of every data set is a comparison of the attacks on it, of those runs that are there."""
     results = load_results(folder)
     sources: list[Source] = []
@@ -48,7 +48,7 @@ def read(folder: Path) -> Subject:
             source = source_of_comparison(Comparison(tuple(rows), radii, folder), f"{dataset.name} {model}", OURS)
             if source is not None:
                 sources.append(source)
-    return Subject(tuple(sources), results, folder, tuple(failures), _without(missing, len(results.of("table"))))
+    return ReportInputs(tuple(sources), results, folder, tuple(failures), _without(missing, len(results.of("table"))))
 
 
 def _without(missing: int, runs: int) -> str:
@@ -71,7 +71,7 @@ def section(results: Results) -> Section:
     lead = (
         "As the paper has them, with its own numbers in brackets where it has any. Each can be saved as CSV, Markdown "
     )
-    return Section("tables", "The paper's tables", f"{lead}or LaTeX.", (Part("", sheets=made),))
+    return Section("tables", "The paper's tables", f"{lead}or LaTeX.", (SectionPart("", sheets=made),))
 
 
 def efforts(results: Results) -> Section | None:
@@ -90,7 +90,7 @@ def efforts(results: Results) -> Section | None:
             ]
             marked.extend(panels.values())
             if figures:
-                parts.append(Part(f"{dataset.name}: {WORTH[what]}", figures=tuple(figures)))
+                parts.append(SectionPart(f"{dataset.name}: {WORTH[what]}", figures=tuple(figures)))
     lead = (
         "Mean distance, by how many starts an attack has; and robust accuracy, averaged over the radii, by how many "
         "gradients it has, from the input and with one start: PGD shares them among the radii, and what it fools at "
@@ -117,7 +117,7 @@ def _effort(identity: str, title: str, panel: Panel, names: Sequence[str], axes:
     return Figure(identity, title, f"{says} {panel.says}".strip(), charts.points(drawn, *axes))
 
 
-def making(subject: Subject) -> Making:
+def making(subject: ReportInputs) -> Provenance:
     results = subject.experiment
     assert results is not None
     command, starts = starts_of([run.folder for source in subject.sources for run in source.runs][:1])
@@ -126,11 +126,11 @@ def making(subject: Subject) -> Making:
         models = ", ".join(f"{name} ({model.described})" for name, model in dataset.models.items())
         facts.append((dataset.name, f"{dataset.samples:,} samples of {dataset.source}; {models}"))
     facts.append(("directory", str(subject.folder)))
-    return Making(results.title, command, tuple(facts), starts, _costs(results.cells))
+    return Provenance(results.title, command, tuple(facts), starts, _costs(results.cells))
 
 
 def _row(folder: Path, cell: Cell) -> Row:
-    contender = Contender(cell.attack, cell.restarts)
+    contender = AttackSpec(cell.attack, cell.restarts)
     if cell.failure is not None:
         return Row(contender, cell.norm, None, cell.failure)
     try:

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pdpgd.evaluation import records
-from pdpgd.evaluation.result import Evaluation
-from pdpgd.extras import need
+from pdpgd.errors import need
 from pdpgd.report import wording
-from pdpgd.report.kept import Kept, Shelf
-from pdpgd.report.sources import Source
+from pdpgd.report.inputs import Excerpt, Shelf, Source
+from pdpgd.runs import records
+from pdpgd.runs.result import Evaluation
 
 # Of all pictures of a page, as they are written into it.
 BYTES = 4_000_000
@@ -119,7 +118,7 @@ def chosen(evaluation: Evaluation, norm: str, most: int) -> list[int]:
 class _Drawer:
     """The cards of a norm of a source, made one by one."""
 
-    def __init__(self, source: Source, norm: str, evaluation: Evaluation, kept: Kept) -> None:
+    def __init__(self, source: Source, norm: str, evaluation: Evaluation, kept: Excerpt) -> None:
         self.source, self.norm, self.evaluation = source, norm, evaluation
         self._pixels = {row: pair for (of, row), pair in kept.pixels.items() if of == norm}
         self._rows = [row for row in kept.wanted.get(norm, ()) if row in self._pixels]
@@ -180,7 +179,7 @@ def _no_image(run: Evaluation) -> str | None:
     return f"no pictures, since samples of the shape {' by '.join(map(str, shape))} are not images of 1 or 3 channels"
 
 
-def _no_inputs(kept: Kept) -> str | None:
+def _no_inputs(kept: Excerpt) -> str | None:
     if kept.inputs:
         return None
     return "no pictures, since this run was made before the inputs were kept; run it again into another directory"

@@ -1,4 +1,4 @@
-"""The sections of a page that are charts and tables."""
+"""Where on the curves a page reads robust accuracy off."""
 
 from __future__ import annotations
 
@@ -7,14 +7,72 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdpgd.evaluation import metrics
+from pdpgd.attacks.config import PAPER_RADII, paper_case
+from pdpgd.errors import InvalidInputError
 from pdpgd.report import charts, sheets, wording
 from pdpgd.report.charts import Line, Spec
-from pdpgd.report.intervals import wilson
-from pdpgd.report.kept import Shelf
-from pdpgd.report.radii import Marks
+from pdpgd.report.inputs import ReportInputs, Series, Shelf, Source
 from pdpgd.report.sheets import Sheet
-from pdpgd.report.sources import Series, Subject
+from pdpgd.runs import metrics
+from pdpgd.runs.metrics import wilson
+
+# Where nobody gives radii: those within which these shares of the right samples are fooled.
+QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Radii of a norm, the smallest first."""
+
+    radii: tuple[float, ...]
+    origin: str
+    """Whose they are: "the dotted lines mark ..."."""
+
+    @property
+    def middle(self) -> float:
+        """The one that a headline is about."""
+        return self.radii[len(self.radii) // 2]
+
+
+def marks_of(subject: ReportInputs, given: Mapping[str, Sequence[float]]) -> dict[str, Marks]:
+    """For every norm of the page that has any: asked for, else the comparison's, else the paper's, else quantiles."""
+    check(given, subject.norms)
+    return {norm: marks for norm in subject.norms if (marks := _marks(subject, norm, given.get(norm, ()))).radii}
+
+
+def check(given: Mapping[str, Sequence[float]], norms: Sequence[str]) -> None:
+    for norm, radii in given.items():
+        if norm not in norms:
+            raise InvalidInputError(f"radii: expected norms of the report, {', '.join(norms)}, got {norm!r}")
+        if not all(isinstance(radius, int | float) and 0 < radius < np.inf for radius in radii):
+            raise InvalidInputError(f"radii: expected numbers above 0, got {', '.join(map(str, radii))} for {norm}")
+
+
+def _marks(subject: ReportInputs, norm: str, given: Sequence[float]) -> Marks:
+    if given:
+        return Marks(tuple(sorted({float(radius) for radius in given})), "the radii that were asked for")
+    sources = [source for source in subject.sources if norm in source.norms]
+    compared = {tuple(source.comparison.radii.get(norm, ())) for source in sources if source.comparison is not None}
+    if len(compared) == 1 and all(source.comparison is not None for source in sources):
+        return Marks(compared.pop(), "the radii of the comparison")
+    papers = {_papers(source, norm) for source in sources}
+    if len(papers) == 1 and (radii := papers.pop()):
+        return Marks(radii, "the paper's radii for this net")
+    everything = np.concatenate([source.distances(norm) for source in sources])
+    found = {float(f"{metrics.quantile(everything, share):.2g}") for share in QUANTILES}
+    shares = wording.listed([f"{100 * share:.0f}" for share in QUANTILES])
+    return Marks(
+        tuple(sorted(filter(np.isfinite, found))), f"the radii within which {shares}% of the right samples are fooled"
+    )
+
+
+def _papers(source: Source, norm: str) -> tuple[float, ...]:
+    """The paper's radii, where the names of model and data say which net of the paper this one is like."""
+    spec = source.evaluation.spec
+    model, data = str(spec.model["source"]), str(spec.data["name"])
+    case = paper_case(model, data)
+    return () if case is None else PAPER_RADII.get((case[0], norm, case[1]), ())
+
 
 # Steps of all curves of a page together, and the least and the most of one.
 STEPS, FEWEST, MOST = 120_000, 100, 2000
@@ -42,7 +100,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Part:
+class SectionPart:
     """Charts and tables under one heading; no heading where a section has one part only."""
 
     heading: str
@@ -57,7 +115,7 @@ class Section:
     id: str
     heading: str
     lead: str
-    parts: tuple[Part, ...]
+    parts: tuple[SectionPart, ...]
 
 
 @dataclass(frozen=True)
@@ -87,7 +145,7 @@ class Group:
         return self.marks[norm].radii if norm in self.marks else ()
 
 
-def groups_of(subject: Subject, marks: Mapping[str, Marks], asked: Mapping[str, Sequence[float]]) -> list[Group]:
+def groups_of(subject: ReportInputs, marks: Mapping[str, Marks], asked: Mapping[str, Sequence[float]]) -> list[Group]:
     runs = [source for source in subject.sources if source.comparison is None]
     groups = [Group("Runs", tuple(series for source in runs for series in source.series), marks)] if runs else []
     for source in subject.sources:
@@ -113,7 +171,7 @@ def curves(groups: Sequence[Group]) -> Section:
             figures.append(Figure(f"curve-{number}-{norm}", norm, _curve_says(lines, norm, group), chart))
         few = len(group.series) <= charts.BANDS
         table = _marked(group, number) if few and group.marks else None
-        parts.append(Part(_heading(group, groups), tuple(figures), (table,) if table else ()))
+        parts.append(SectionPart(_heading(group, groups), tuple(figures), (table,) if table else ()))
     bands = (
         "The bands are Wilson's 95% intervals. " if any(len(group.series) <= charts.BANDS for group in groups) else ""
     )
@@ -133,7 +191,7 @@ def distances(groups: Sequence[Group]) -> Section:
             lines = group.lines(norm)
             chart = (charts.histogram if len(lines) <= charts.BANDS else charts.boxes)(lines, norm)
             figures.append(Figure(f"distance-{number}-{norm}", norm, _distance_says(lines, norm), chart))
-        parts.append(Part(_heading(group, groups), tuple(figures)))
+        parts.append(SectionPart(_heading(group, groups), tuple(figures)))
     lead = "The least change that fools the model, sample by sample. Samples that were wrong to begin with, and those "
     return Section("distances", "Distances", f"{lead}that were not fooled, are counted below each chart.", tuple(parts))
 
@@ -151,7 +209,7 @@ def courses(groups: Sequence[Group], shelf: Shelf) -> Section:
                 elif norm in series.runs:
                     silent.append(series.label)
             figures.append(_course(f"course-{number}-{norm}", norm, told, silent))
-        parts.append(Part(_heading(group, groups), tuple(figures)))
+        parts.append(SectionPart(_heading(group, groups), tuple(figures)))
     lead = (
         "How the distances came about: the best so far of the norm's own attack, against the forward + backward passes "
         "of a sample. A curve that still falls at its end says that more passes would find less."

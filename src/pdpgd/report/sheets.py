@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pdpgd.evaluation.metrics import PARTIAL
 from pdpgd.report import wording
+from pdpgd.runs.metrics import PARTIAL
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from pdpgd.evaluation.metrics import PARTIAL
-from pdpgd.report.names import DASH, ELL, SIGMA
+from pdpgd.report.wording import DASH, ELL, SIGMA
+from pdpgd.runs.metrics import PARTIAL
 
 Value = float | str | None
 

@@ -1,24 +1,80 @@
-"""The training loop: every draw follows from the seed and the step, so that it can stop and go on anywhere."""
+"""A training's state on disk: written whole or not at all, and read back only into the training it belongs to."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from pdpgd.errors import InvalidInputError, ModelError
-from pdpgd.subjects.samples import Samples
-from pdpgd.training.augment import crop_flip
-from pdpgd.training.checkpoint import Checkpoint
+from pdpgd.data.dataset import Samples
+from pdpgd.errors import InvalidInputError, ModelError, SubjectError
+from pdpgd.files import replace_file
 from pdpgd.training.config import TrainingConfig
-from pdpgd.training.inner import training_points
+from pdpgd.training.inner_attack import training_points
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a training stands after `step` steps. All its randomness follows from the seed and the step."""
+
+    step: int
+    model: dict[str, Tensor]
+    optimiser: dict[str, Any]
+    belongs_to: str
+    """The training's settings, as text."""
+
+    def write(self, path: Path) -> None:
+        content = io.BytesIO()
+        torch.save({"format": FORMAT, **vars(self)}, content)
+        replace_file(path, content.getvalue())
+
+    @classmethod
+    def read(cls, path: Path, *, belongs_to: str) -> Checkpoint:
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise SubjectError(
+                f"{path}: expected a checkpoint of this program, got a file that does not load ({error})"
+            ) from error
+        if not isinstance(state, dict) or state.pop("format", None) != FORMAT:
+            raise SubjectError(f"{path}: expected a checkpoint of format {FORMAT}, got something else")
+        checkpoint = cls(**state)
+        if checkpoint.belongs_to != belongs_to:
+            raise SubjectError(
+                f"{path}: expected a checkpoint of this training, {belongs_to}, got one of {checkpoint.belongs_to}; "
+                "train into another folder, or delete it"
+            )
+        return checkpoint
+
+
+SHIFT = 4
+
+
+def crop_flip(images: Tensor, generator: Generator) -> Tensor:
+    """Each image moved by up to SHIFT pixels either way, black coming in from outside; every second one mirrored."""
+    count, _, height, width = images.shape
+    padded = F.pad(images, (SHIFT, SHIFT, SHIFT, SHIFT))
+    top, left = torch.randint(2 * SHIFT + 1, (2, count), generator=generator).to(images.device)
+    mirrored = torch.randint(2, (count,), generator=generator).to(images.device).bool()
+    across = torch.arange(width, device=images.device).expand(count, width)
+    columns = left[:, None] + torch.where(mirrored[:, None], width - 1 - across, across)
+    rows = top[:, None] + torch.arange(height, device=images.device)
+    picture = torch.arange(count, device=images.device)[:, None, None]
+    # Indexing with tensors around a slice puts the channels last.
+    return padded[picture, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
 
 # Streams of random numbers, so that no two purposes share one.
 ORDER, STEP = 0, 1

@@ -1,8 +1,9 @@
-"""A whole training: from the names a user gives to weights and a card on disk."""
+"""How good a trained net is: its accuracy on clean images, and under PGD."""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
@@ -12,18 +13,76 @@ from typing import Protocol
 import torch
 from torch import nn
 
+from pdpgd.attacks.pgd import PGDConfig, pgd
+from pdpgd.classifier import Classifier
+from pdpgd.data.dataset import Samples
+from pdpgd.data.known import DATA
+from pdpgd.data.loading import load_data
 from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, UnknownNameError
 from pdpgd.files import check_file, make_folder, output_path
-from pdpgd.subjects import zoo
-from pdpgd.subjects.cards import ModelCard
-from pdpgd.subjects.data import load_data
-from pdpgd.subjects.known import DATA
-from pdpgd.subjects.models import untrained
-from pdpgd.subjects.samples import Samples
-from pdpgd.subjects.weights import checksum, load_weights, write_weights
+from pdpgd.models import zoo
+from pdpgd.models.loading import untrained
+from pdpgd.models.weights import checksum, load_weights, write_weights
+from pdpgd.models.zoo import ModelCard
 from pdpgd.training.config import BALLS, Threat, TrainingConfig
-from pdpgd.training.judge import Accuracy, clean_accuracy, robust_accuracy
 from pdpgd.training.loop import Progress, train
+
+BATCH = 250
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The share of `samples` images that a net gets right; under attack, if a norm is given."""
+
+    share: float
+    samples: int
+    norm: str | None = None
+    radius: float | None = None
+    steps: int | None = None
+    restarts: int | None = None
+
+
+ObserveShare = Callable[[int, int], None]
+"""Called with how many samples were judged, and of how many."""
+
+
+def clean_accuracy(model: nn.Module, samples: Samples, *, device: str = "cpu") -> Accuracy:
+    right, classifier = 0, Classifier(model)
+    with torch.no_grad():
+        for first in range(0, len(samples), BATCH):
+            rows = torch.arange(first, min(first + BATCH, len(samples)))
+            images, labels = samples.batch(rows)
+            right += int((classifier.logits(images.to(device), rows).argmax(1).cpu() == labels).sum())
+    return Accuracy(right / len(samples), len(samples))
+
+
+def robust_accuracy(
+    model: nn.Module,
+    samples: Samples,
+    *,
+    norm: str,
+    radius: float,
+    steps: int = 40,
+    restarts: int = 5,
+    count: int = 1000,
+    seed: int = 0,
+    device: str = "cpu",
+    observe: ObserveShare | None = None,
+) -> Accuracy:
+    """The share of the first `count` images that are right and stay right under PGD with this radius."""
+    if count < 1:
+        raise InvalidInputError(f"count: expected at least 1, got {count}")
+    count = min(count, len(samples))
+    config = PGDConfig(radius=radius, steps=steps, restarts=restarts, max_batch=BATCH)
+    right = 0
+    for first in range(0, count, BATCH):
+        rows = torch.arange(first, min(first + BATCH, count))
+        images, labels = samples.batch(rows)
+        attacked = pgd(model, images.to(device), labels.to(device), norm=norm, config=config, seed=seed, indices=rows)
+        right += int((~attacked.found).sum())
+        if observe is not None:
+            observe(int(rows[-1]) + 1, count)
+    return Accuracy(right / count, count, norm, radius, steps, restarts)
 
 
 class Observe(Protocol):

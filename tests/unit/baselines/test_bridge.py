@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pdpgd.attacks.contract import AttackResult
-from pdpgd.attacks.task import Framed, Task
+from pdpgd.attacks.base import AttackResult
+from pdpgd.attacks.best import Best
+from pdpgd.attacks.frame import Framed, Task
 from pdpgd.baselines.bridge import Foreign, by_library, within
 from pdpgd.errors import AttackError, InvalidInputError, ModelError
-from pdpgd.game.incumbent import Incumbent
 from support.models import Affine, Counting, RootAtHalf, TinyConv, random_affine
 from support.results import assert_sizes
 from support.rounding import assert_answers
@@ -27,7 +27,7 @@ FEATURES = 8
 def run(attack: Foreign, model: Any, inputs: Tensor, labels: Tensor, *, settings: Any = None, **call: Any) -> Any:
     """The attack in its frame."""
 
-    def method(task: Task) -> Incumbent:
+    def method(task: Task) -> Best:
         return by_library(task, attack, name="theirs", **(settings or {}))
 
     frame = Framed("theirs", ("linf", "l2", "l1", "l0"), lambda classes: method)
@@ -132,7 +132,7 @@ def test_a_library_that_raises_on_every_sample_is_an_error_with_its_cause(
 
 
 def test_a_lone_sample_of_a_larger_call_is_a_fault_and_no_error(affine: Affine, inputs: Tensor, labels: Tensor) -> None:
-    def method(task: Task) -> Incumbent:
+    def method(task: Task) -> Best:
         attack = failing_at(lambda rows: torch.full_like(rows, int(len(task) == 1)))
         return by_library(task, attack, name="theirs")
 
@@ -315,7 +315,7 @@ def test_the_callers_tensors_are_left_alone(generator: torch.Generator) -> None:
 def test_what_lies_outside_the_ball_is_not_found_there(affine: Affine, inputs: Tensor, labels: Tensor) -> None:
     distances = run(climb, affine, inputs, labels).distances
 
-    def method(task: Task) -> Incumbent:
+    def method(task: Task) -> Best:
         radius = distances * torch.tensor([0.99, 0.999, 0.99999, 1.0, 1.01, 2.0])
         return within(by_library(task, climb, name="theirs"), radius, task)
 
@@ -326,7 +326,7 @@ def test_what_lies_outside_the_ball_is_not_found_there(affine: Affine, inputs: T
 def test_no_library_is_loaded_before_it_is_used() -> None:
     import subprocess
 
-    program = "import pdpgd.baselines.from_advlib, pdpgd.baselines.from_foolbox, pdpgd.baselines.from_art, sys\n"
+    program = "import pdpgd.baselines.advlib, pdpgd.baselines.foolbox, pdpgd.baselines.art, sys\n"
     program += "print({'adv_lib', 'foolbox', 'art', 'numba', 'scipy', 'torchvision', 'visdom'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

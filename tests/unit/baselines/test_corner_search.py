@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd import AttackResult, InvalidInputError, l0
-from pdpgd.attacks.contract import Bounds
-from pdpgd.attacks.problem import pose
-from pdpgd.attacks.task import Framed
+from pdpgd.attacks.base import Bounds, pose
+from pdpgd.attacks.frame import Framed
 from pdpgd.baselines.corner_search import Corners, CornerSearch, _wanted, drawn, ladder
+from pdpgd.data.loading import load_data
+from pdpgd.models.loading import load_model
 from pdpgd.norms import Norm
-from pdpgd.subjects import load_data, load_model
 from support.models import Affine, Counting, Stubborn, TinyConv, random_affine
 from support.results import answers
 from support.rounding import assert_answers

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd import InvalidInputError
-from pdpgd.attacks.contract import AttackResult
+from pdpgd.attacks.base import AttackResult
+from pdpgd.attacks.frame import Framed
 from pdpgd.attacks.pgd import PGD
-from pdpgd.attacks.radii import AtRadii, Ball
-from pdpgd.attacks.task import Framed
+from pdpgd.attacks.radius_search import AtRadii, Ball
 from pdpgd.baselines.daa import DAA, Attraction, attraction, blob
-from pdpgd.subjects.data import load_data
-from pdpgd.subjects.models import load_model
+from pdpgd.data.loading import load_data
+from pdpgd.models.loading import load_model
 from support.models import Affine, Counting, Stubborn, TinyConv, random_affine
 from support.rounding import assert_answers, eps_of
 

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from pdpgd import AttackResult, InvalidInputError, UnknownNameError
-from pdpgd.attacks.contract import Bounds
-from pdpgd.attacks.task import Framed
+from pdpgd.attacks.base import Bounds
+from pdpgd.attacks.frame import Framed
 from pdpgd.baselines import jsma
 from pdpgd.baselines.jsma import JSMA, best_pair, chosen_pair
 from pdpgd.catalogue import ATTACKS, paper_settings
-from pdpgd.subjects import load_data, load_model
+from pdpgd.data.loading import load_data
+from pdpgd.models.loading import load_model
 from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, TinyConv, random_affine
 from support.results import answers
 from support.rounding import assert_answers

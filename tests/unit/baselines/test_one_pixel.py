@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from pdpgd import AttackResult, InvalidInputError, Norm, UnknownNameError, l0
-from pdpgd.attacks.problem import pose
-from pdpgd.attacks.radii import BySearch
-from pdpgd.attacks.task import Framed
+from pdpgd.attacks.base import pose
+from pdpgd.attacks.frame import Framed
+from pdpgd.attacks.radius_search import BySearch
 from pdpgd.baselines.one_pixel import STRATEGIES, Canvas, OnePixel, _different, _latin_hypercube
 from pdpgd.criteria import Criterion
 from support.models import Affine, Counting, Stubborn, TinyConv

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from torch import Tensor, nn
 
 from pdpgd import AttackResult, InvalidInputError
-from pdpgd.attacks.task import Framed
+from pdpgd.attacks.frame import Framed
 from pdpgd.baselines.sparsefool import NUDGE, SparseFool, _cross
 from pdpgd.criteria import Box
 from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, TinyConv, random_affine

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pdpgd.cli.curves import WIDTH, drawn
-from pdpgd.evaluation.metrics import curve
+from pdpgd.cli.evaluate import WIDTH, drawn
+from pdpgd.runs.metrics import curve
 
 
 @pytest.mark.parametrize("norms", [("l2",), ("linf", "l2"), ("linf", "l2", "l1"), ("linf", "l2", "l1", "l0")])

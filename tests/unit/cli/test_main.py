@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pdpgd.cli import attacks, main
-from pdpgd.subjects import zoo
+from pdpgd.cli import listings, main
+from pdpgd.models import zoo
 
 NETS = """
 import sys
@@ -45,7 +45,7 @@ def test_an_exit_from_inside_a_command_is_reported_and_is_no_success(
     def leave(options: object) -> int:
         raise SystemExit(code)
 
-    monkeypatch.setattr(attacks, "run", leave)
+    monkeypatch.setattr(listings, "list_attacks", leave)
     assert main(["attacks"]) == 2
     assert f"expected a result, got an exit with {code!r}" in capsys.readouterr().err
 

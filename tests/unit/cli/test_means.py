@@ -13,10 +13,10 @@ from rich.console import Console
 from pdpgd import Comparison, Evaluation, compare, evaluate
 from pdpgd.cli import compare as comparing
 from pdpgd.cli import evaluate as evaluating
-from pdpgd.evaluation import records
+from pdpgd.report.inputs import inputs_of
 from pdpgd.report.scores import numbers
 from pdpgd.report.sheets import Cell, Sheet
-from pdpgd.report.sources import subject_of
+from pdpgd.runs import records
 from support.models import tiny_conv_problem
 
 INF = float("inf")
@@ -112,7 +112,7 @@ def test_the_tables_of_a_page_mark_them_too(run: Evaluation, three: Comparison) 
 
 
 def sheets_of(source: Evaluation | Comparison) -> tuple[Sheet, ...]:
-    (part,) = numbers(subject_of(source)).parts
+    (part,) = numbers(inputs_of(source)).parts
     return part.sheets
 
 

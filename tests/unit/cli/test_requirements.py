@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pdpgd.cli.requirements import Requirement
+from pdpgd.cli.evaluate import Requirement
 from pdpgd.errors import InvalidInputError
 
 

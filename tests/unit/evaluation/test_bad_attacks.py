@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pdpgd.errors import UnfinishedError
-from pdpgd.evaluation.cheap import CHEAP
-from pdpgd.evaluation.result import Evaluation
-from pdpgd.evaluation.runner import evaluate
+from pdpgd.evaluation.evaluate import evaluate
+from pdpgd.evaluation.sanity import CHEAP
+from pdpgd.runs.result import Evaluation
 from support.models import Stubborn, TinyConv, ramp_affine
 
 NORMS = ("linf", "l2", "l1", "l0")

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pdpgd.evaluation.eight_bit import from_grey, grey, grid_sizes, on_grid
-from pdpgd.evaluation.referee import Referee
+from pdpgd.evaluation.referee import Referee, from_grey, grey, grid_sizes, on_grid
 from support.models import Affine, Stubborn, TinyConv
 
 NORMS = ("linf", "l2", "l1", "l0")

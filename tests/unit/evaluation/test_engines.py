@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from pdpgd.attacks.contract import AttackResult
+from pdpgd.attacks.base import AttackResult
 from pdpgd.errors import EngineError, InvalidInputError, ModelError, UnfinishedError, UnknownNameError
 from pdpgd.evaluation.engines import Failure, Processes, Result, attempted, completed, loaded
-from pdpgd.evaluation.jobs import Job, Outcome
-from pdpgd.evaluation.runner import evaluate
-from pdpgd.evaluation.subject import LiveModel, NamedModel
+from pdpgd.evaluation.evaluate import evaluate
+from pdpgd.evaluation.job import Job, Outcome
+from pdpgd.evaluation.model_handle import LiveModel, NamedModel
 from support.bad_models import Spoiling
 from support.models import Affine, random_affine
 from support.patience import PATIENCE

@@ -14,14 +14,14 @@ import torch
 from torch import Generator, Tensor, nn
 
 from pdpgd.errors import ModelChangedError, PdpgdWarning, UnfinishedError
-from pdpgd.evaluation.contestants import Contestant
+from pdpgd.evaluation.bound_attack import BoundAttack
 from pdpgd.evaluation.engines import Failure, Models
+from pdpgd.evaluation.evaluate import evaluate
 from pdpgd.evaluation.guard import Guard
-from pdpgd.evaluation.jobs import Job, Outcome
-from pdpgd.evaluation.runner import evaluate
-from pdpgd.evaluation.subject import LiveModel, NamedModel
+from pdpgd.evaluation.job import Job, Outcome
+from pdpgd.evaluation.model_handle import LiveModel, NamedModel
 from pdpgd.evaluation.work import carry_out
-from pdpgd.subjects import load_model
+from pdpgd.models.loading import load_model
 from support.bad_models import Dropping, Noisy
 from support.models import Counting, TinyConv
 from support.specs import small_spec
@@ -217,7 +217,7 @@ SPEC = small_spec(norms=("l2",), attack="mine", budget=None)
 
 
 def job(images: Tensor, labels: Tensor, attack: Callable[..., Any], *, name: str = "chunk-00000") -> Job:
-    return Job(name, "chunk", SPEC, Contestant("mine", None, attack), images, labels, torch.arange(len(images)))
+    return Job(name, "chunk", SPEC, BoundAttack("mine", None, attack), images, labels, torch.arange(len(images)))
 
 
 def honest(model: nn.Module, inputs: Tensor, labels: Tensor, *, norm: str) -> Any:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from pdpgd.attacks.contract import Observation
+from pdpgd.attacks.base import Observation
 from pdpgd.errors import AttackError
-from pdpgd.evaluation.late_gain import LateGain
+from pdpgd.evaluation.chunk import LateGain
 
 
 def seen(samples: list[int], sizes: list[float]) -> Observation:

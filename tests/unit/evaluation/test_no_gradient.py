@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.errors import NoGradientError
-from pdpgd.evaluation.contest import compare
-from pdpgd.evaluation.runner import evaluate
+from pdpgd.evaluation.compare import compare
+from pdpgd.evaluation.evaluate import evaluate
 
 Answer = Callable[[Tensor], Tensor]
 

@@ -9,16 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pdpgd.evaluation.referee import (
-    NONE,
-    NOT_FINITE,
-    OUTSIDE,
-    STILL_RIGHT,
-    UNSTEADY,
-    VERIFIED,
-    Referee,
-    Verdicts,
-)
+from pdpgd.evaluation.referee import NONE, NOT_FINITE, OUTSIDE, STILL_RIGHT, UNSTEADY, VERIFIED, Referee, Verdicts
 from support.models import Affine, Counting, Stubborn, TinyConv
 
 # The last float32 below and the first above.

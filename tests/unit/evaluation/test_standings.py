@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pdpgd.evaluation.chunk import Standing, Standings
 from pdpgd.evaluation.referee import Verdicts
-from pdpgd.evaluation.standings import Standing, Standings
 from pdpgd.norms import norm_of
 
 

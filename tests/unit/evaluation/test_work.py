@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.errors import AttackError, ModelError
-from pdpgd.evaluation.contestants import Contestant
-from pdpgd.evaluation.jobs import Job, Kind, Outcome
-from pdpgd.evaluation.records import NAMES
+from pdpgd.evaluation.bound_attack import BoundAttack
+from pdpgd.evaluation.job import Job, Kind, Outcome
 from pdpgd.evaluation.work import carry_out
+from pdpgd.runs.records import NAMES
 from support.models import Counting, TinyConv
 from support.specs import small_spec
 
@@ -47,8 +47,8 @@ class Narrow(nn.Module):
 
 @pytest.fixture
 def job(images: Tensor, labels: Tensor) -> Make:
-    def make(kind: Kind = "chunk", attack: Contestant | None = None, rows: Any = slice(None), **settings: Any) -> Job:
-        contestant = Contestant("pdpgd", 6) if attack is None else attack
+    def make(kind: Kind = "chunk", attack: BoundAttack | None = None, rows: Any = slice(None), **settings: Any) -> Job:
+        contestant = BoundAttack("pdpgd", 6) if attack is None else attack
         return Job(
             "chunk-00000",
             kind,
@@ -177,7 +177,7 @@ def test_the_job_runs_with_its_threads_and_puts_back_the_others(model: TinyConv,
 
     outside = torch.get_num_threads()
     with pytest.raises(AttackError, match="ArithmeticError: no") if fails else nullcontext():
-        carry_out(job(attack=Contestant("mine", None, attack), threads=2), model)
+        carry_out(job(attack=BoundAttack("mine", None, attack), threads=2), model)
     assert seen == {2}
     assert torch.get_num_threads() == outside
 
@@ -204,7 +204,7 @@ def test_the_memory_an_attack_of_the_users_own_lacks_is_not_hidden(model: TinyCo
         raise torch.OutOfMemoryError("no room")
 
     with pytest.raises(AttackError, match="OutOfMemoryError: no room"):
-        carry_out(job(attack=Contestant("mine", None, attack)), model)
+        carry_out(job(attack=BoundAttack("mine", None, attack)), model)
     # In batches of 8, 4, 2 and 1.
     assert len(tried) == 4
 
@@ -278,7 +278,7 @@ def test_the_second_start_is_the_attacks_again_with_another_seed(model: TinyConv
         seeds.append(seed)
         return SimpleNamespace(adversarials=1 - inputs, found=torch.ones(len(inputs), dtype=torch.bool))
 
-    contestant = Contestant("mine", None, attack)
+    contestant = BoundAttack("mine", None, attack)
     outcome = carry_out(job("second start", contestant), model)
     assert seeds == [4] * 4
     assert outcome.examples == {}
@@ -302,7 +302,7 @@ def test_chance_of_a_model_or_an_attack_belongs_to_the_job(model: TinyConv, job:
         draws = torch.rand_like(inputs) * float(np.random.rand()) * random.random()
         return SimpleNamespace(adversarials=draws, found=torch.ones_like(labels, dtype=torch.bool))
 
-    work = job(attack=Contestant("chance", None, by_chance))
+    work = job(attack=BoundAttack("chance", None, by_chance))
     before = torch.get_rng_state()
     assert same(carry_out(work, model), carry_out(work, model))
     assert torch.equal(before, torch.get_rng_state())

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from pdpgd import Evaluation, evaluate
 from pdpgd.errors import StorageError
-from pdpgd.evaluation import records
 from pdpgd.experiments.gathering import cell_of, results_of
 from pdpgd.experiments.plan import asks
 from pdpgd.experiments.results import Cell, Results, load_results
 from pdpgd.experiments.spec import parse_spec
+from pdpgd.runs import records
 from support.models import tiny_conv_problem
 
 INF = float("inf")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pdpgd.attacks.config import PAPER_RADII
 from pdpgd.catalogue import ATTACKS
-from pdpgd.evaluation.metrics import compared
 from pdpgd.experiments import published
-from pdpgd.presets import PAPER_RADII
+from pdpgd.runs.metrics import compared
 
 PAPER = Path(__file__).parents[4] / "shared" / "paper"
 # The paper has up to three names for an attack.

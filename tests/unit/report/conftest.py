@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pdpgd import Comparison, Evaluation, compare, evaluate
-from pdpgd.evaluation import records
+from pdpgd.runs import records
 from support.models import TinyConv
 
 SAMPLES = 14

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pdpgd.evaluation.trace import Trace
 from pdpgd.report import charts
 from pdpgd.report.charts import Line
+from pdpgd.runs.trace import Trace
 
 DISTANCES = np.array([0.0, 0.1, 0.2, 0.2, 0.4, np.inf])
 NAME = "<b>&%{x}"

@@ -8,9 +8,9 @@ import pytest
 
 from pdpgd import Evaluation
 from pdpgd.report import differences
-from pdpgd.report.contents import contents_of
-from pdpgd.report.radii import Marks
-from pdpgd.report.sources import Source, subject_of
+from pdpgd.report.inputs import Source, inputs_of
+from pdpgd.report.page import contents_of
+from pdpgd.report.sections import Marks
 
 MARKS = {"linf": Marks((0.1, 0.3, 0.5), "asked for")}
 
@@ -23,7 +23,7 @@ def pair(changed: Callable[..., Evaluation]) -> Callable[..., differences.Pair]:
             changed(distances={"linf": first}, model={"source": "old"}),
             changed(distances={"linf": second}, model={"source": "new"}, data=data),
         ]
-        return differences.pairs_of(subject_of(runs).sources)[0]
+        return differences.pairs_of(inputs_of(runs).sources)[0]
 
     return make
 
@@ -78,7 +78,7 @@ def test_gained_and_lost_are_what_the_difference_is_made_of(pair: Callable[..., 
 
 
 def test_runs_without_a_common_norm_are_said_to_have_none(evaluation: Evaluation) -> None:
-    first, second = subject_of([evaluation, evaluation]).sources
+    first, second = inputs_of([evaluation, evaluation]).sources
     only: Source = replace(second, series=(replace(second.series[0], runs={"l0": evaluation}),))
     other: Source = replace(first, series=(replace(first.series[0], runs={"linf": evaluation}),))
     assert "no norm in common" in differences.verdicts([differences.Pair(other, only)], MARKS)[0]
@@ -86,6 +86,6 @@ def test_runs_without_a_common_norm_are_said_to_have_none(evaluation: Evaluation
 
 def test_three_runs_are_held_against_the_first(changed: Callable[..., Evaluation]) -> None:
     runs = [changed(model={"source": name}) for name in ("a", "b", "c")]
-    contents = contents_of(subject_of(runs), radii={"linf": [0.1]}, pictures=2, title=None)
+    contents = contents_of(inputs_of(runs), radii={"linf": [0.1]}, pictures=2, title=None)
     headings = [part.heading for part in contents.before[0].parts if part.heading]
     assert headings == ["b against a", "c against a"]

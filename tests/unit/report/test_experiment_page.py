@@ -9,10 +9,10 @@ import torch
 
 from pdpgd import evaluate, write_report
 from pdpgd.errors import InvalidInputError
-from pdpgd.evaluation import metrics
 from pdpgd.experiments.results import Cell, DatasetInfo, ModelInfo, Results
 from pdpgd.report.experiment import efforts, making, sentences
-from pdpgd.report.sources import subject_of
+from pdpgd.report.inputs import inputs_of
+from pdpgd.runs import metrics
 from support.evil import EVIL
 from support.models import TinyConv
 
@@ -71,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_models_of_one_source_are_told_apart_by_their_weights_and_pool(folder: Path) -> None:
-    subject = subject_of(folder)
+    subject = inputs_of(folder)
     assert subject.experiment is not None
     named = ModelInfo(
         source="timm:resnet50", like=None, clean_accuracy=1.0, weights="l2.pt", pool="restricted-imagenet"
@@ -98,7 +98,7 @@ def test_an_experiment_has_its_summary_its_tables_and_the_curves_of_its_runs(fol
 
 
 def test_the_pictures_are_of_our_attack(folder: Path) -> None:
-    (source,) = subject_of(folder).sources
+    (source,) = inputs_of(folder).sources
     assert [series.label for series in source.series] == ["auto", "fmn"]
     assert source.pictured("l2").label == "auto"
     assert replace(source, preferred=("fmn",)).pictured("l2").label == "fmn"
@@ -141,7 +141,7 @@ def test_attacks_whose_shares_read_the_same_share_the_first_place() -> None:
 
 def test_an_experiment_stands_alone(folder: Path) -> None:
     with pytest.raises(InvalidInputError, match="expected runs or comparisons, or one experiment alone, got 2"):
-        subject_of([folder, folder])
+        inputs_of([folder, folder])
 
 
 def test_restarts_and_gradients_are_drawn_if_the_experiment_has_them() -> None:

@@ -10,8 +10,7 @@ from PIL import Image
 
 from pdpgd import Evaluation
 from pdpgd.report.gallery import BYTES, Gallery, chosen, gallery_of, rows_of
-from pdpgd.report.kept import Shelf
-from pdpgd.report.sources import Source, source_of_run
+from pdpgd.report.inputs import Shelf, Source, source_of_run
 
 SPREAD = [0.0, *np.linspace(0.1, 0.5, 11), np.inf, np.inf]
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Generator, nn
 
+from pdpgd.data.dataset import ArraySamples
 from pdpgd.errors import InvalidInputError, ModelError, SubjectError
-from pdpgd.subjects.samples import ArraySamples
 from pdpgd.training.config import Threat, TrainingConfig
 from pdpgd.training.loop import Progress, rate_share, train
 

@@ -1,0 +1,296 @@
+"""What every attack takes and returns, and the one place where a call is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pdpgd.classifier import Classifier, Ledger, Model
+from pdpgd.criteria import Box, Criterion
+from pdpgd.errors import InvalidInputError, named
+from pdpgd.norms import Norm, norm_of
+
+Bounds = tuple[float | Tensor, float | Tensor]
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """The smallest perturbation found for each sample of a call; every field has the batch as its first dimension."""
+
+    adversarials: Tensor
+    """The adversarial points, inside the box; a sample that was not fooled, or was wrong already, stands as it came."""
+    distances: Tensor
+    """The size of the perturbation: inf if none was found, 0 if the sample was misclassified to begin with."""
+    found: Tensor
+    """Whether the point is adversarial."""
+    labels: Tensor
+    """The class the model gave to the returned point."""
+    forwards: Tensor
+    """Forward passes spent on the sample."""
+    backwards: Tensor
+    """Backward passes spent on the sample."""
+    penalty: Tensor
+    """lambda_1 / lambda_2 at the best point; NaN where the game found none, or has no such weights."""
+    history: History | None = None
+    """How the distances came about; None if the attack does not record it."""
+    faults: Mapping[int, str] = field(default_factory=dict)
+    """Samples on which the attack itself broke, and how: they were not fooled, but not withstood either."""
+
+
+@dataclass(frozen=True)
+class History:
+    """The best so far against the passes spent. Both have shape (batch, records); a row that ended repeats its last."""
+
+    passes: Tensor
+    """Forward + backward passes spent on the sample."""
+    distances: Tensor
+    """The smallest size found with them: inf if none, 0 if the sample was misclassified to begin with."""
+
+    def within(self, passes: int) -> Tensor:
+        """The distances of all samples after at most so many passes each."""
+        return self.distances.masked_fill(self.passes > passes, torch.inf).amin(1)
+
+
+class StopAttack(Exception):  # noqa: N818 (a request, as StopIteration is, and no error)
+    """Raised by an `observe` hook to end a search; `auto` then returns the best found so far."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the progress hook is shown after each iteration of a batch. Its rows are restarts of samples."""
+
+    phase: str
+    """Either "search" or "finetune"."""
+    done: int
+    """Iterations played so far in this call, over all batches."""
+    total: int
+    """Iterations the call will play at the most."""
+    samples: Tensor
+    """The position in the call of each row's sample."""
+    margin: Tensor
+    """The margin of each row at this iteration's point."""
+    size: Tensor
+    """The smallest adversarial size of each row so far, inf if none."""
+    penalty: Tensor
+    """lambda_1 / lambda_2 of each row."""
+
+
+Observe = Callable[[Observation], None]
+
+
+class Attack(Protocol):
+    """The call shape that ours and all rival attacks share; each has settings of its own beside it.
+
+    `starts` are points known before, shaped as the inputs and inside the box, one a sample: where one is adversarial it
+    competes with what the attack finds.
+    """
+
+    def __call__(
+        self,
+        model: Model,
+        inputs: Tensor,
+        labels: Tensor,
+        *,
+        norm: str | Norm,
+        targets: Tensor | None = None,
+        bounds: Bounds = (0.0, 1.0),
+        seed: int = 0,
+        indices: Tensor | None = None,
+        starts: Tensor | None = None,
+        observe: Observe | None = None,
+    ) -> AttackResult: ...
+
+
+# Inputs and starts may leave the box by float noise, as a share of its width; that much is clipped.
+BOX_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Inputs inside their box, what counts as fooled, and how a perturbation is measured."""
+
+    classifier: Classifier
+    inputs: Tensor
+    labels: Tensor
+    criterion: Criterion
+    box: Box
+    norm: Norm
+    seed: int
+    indices: Tensor
+    ledger: Ledger
+    starts: Tensor | None
+    """A point known before for each sample, inside the box; it need not be adversarial."""
+
+
+@torch.inference_mode(False)
+def pose(
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    norm: str | Norm,
+    targets: Tensor | None,
+    bounds: Bounds,
+    seed: int,
+    indices: Tensor | None,
+    starts: Tensor | None = None,
+) -> Problem:
+    """Check the call and return the problem it poses; raise InvalidInputError that says what is wrong."""
+    _check_inputs(inputs)
+    labels = _class_column("labels", labels, inputs)
+    criterion = Criterion(labels)
+    if targets is not None:
+        criterion = Criterion(_class_column("targets", targets, inputs), targeted=True)
+    if not isinstance(seed, Integral) or seed < 0:
+        raise InvalidInputError(f"seed: expected an integer >= 0, got {seed!r}")
+    indices = torch.arange(len(inputs)) if indices is None else _indices(indices, inputs)
+    box = _box(bounds, inputs)
+    # Copies, made outside any inference mode of the caller: autograd cannot work on what was made inside one.
+    clipped = box.clip(_inside("inputs", inputs, box).detach().clone())
+    return Problem(
+        classifier=Classifier(model),
+        inputs=clipped,
+        labels=labels,
+        criterion=criterion,
+        box=box,
+        norm=norm_of(norm),
+        seed=int(seed),
+        indices=indices,
+        ledger=Ledger(len(inputs), inputs.device),
+        starts=None if starts is None else _starts(starts, inputs, box),
+    )
+
+
+def check_classes(problem: Problem, classes: int) -> None:
+    """Labels and targets name classes the model has. Known only after its first answer."""
+    columns = {"labels": problem.labels}
+    if problem.criterion.targeted:
+        columns["targets"] = problem.criterion.classes
+    for name, column in columns.items():
+        wrong = (column < 0) | (column >= classes)
+        if bool(wrong.any()):
+            raise InvalidInputError(
+                f"{name}: expected classes 0 to {classes - 1}, got {named(column[wrong].tolist())} "
+                f"for samples {named(_places_of(wrong))}"
+            )
+
+
+def _check_inputs(inputs: Tensor) -> None:
+    if not isinstance(inputs, Tensor):
+        raise InvalidInputError(f"inputs: expected a tensor, got {type(inputs).__name__}")
+    if inputs.ndim < 2 or inputs.numel() == 0:
+        raise InvalidInputError(f"inputs: expected shape (batch, ...) with something in it, got {tuple(inputs.shape)}")
+    if inputs.dtype not in (torch.float32, torch.float64):
+        raise InvalidInputError(
+            f"inputs: expected float32 or float64 (run the model under torch.autocast for less), got {inputs.dtype}"
+        )
+    _check_finite("inputs", inputs)
+
+
+def _check_finite(name: str, points: Tensor) -> None:
+    broken = ~points.flatten(1).isfinite().all(1)
+    if bool(broken.any()):
+        raise InvalidInputError(
+            f"{name}: expected finite values, got NaN or inf in samples {named(_places_of(broken))}"
+        )
+
+
+def _class_column(name: str, classes: Tensor, inputs: Tensor) -> Tensor:
+    if not isinstance(classes, Tensor):
+        raise InvalidInputError(f"{name}: expected a tensor of {len(inputs)} classes, got {type(classes).__name__}")
+    if classes.shape != (len(inputs),):
+        raise InvalidInputError(f"{name}: expected shape ({len(inputs)},), got {tuple(classes.shape)}")
+    if classes.is_floating_point() or classes.is_complex() or classes.dtype == torch.bool:
+        raise InvalidInputError(f"{name}: expected integers, got {classes.dtype}")
+    return classes.detach().to(inputs.device, torch.long, copy=True)
+
+
+def _indices(indices: Tensor, inputs: Tensor) -> Tensor:
+    if not isinstance(indices, Tensor):
+        raise InvalidInputError(
+            f"indices: expected a tensor of {len(inputs)} integers >= 0, got {type(indices).__name__}"
+        )
+    if indices.shape != (len(inputs),) or indices.is_floating_point() or bool((indices < 0).any()):
+        raise InvalidInputError(
+            f"indices: expected {len(inputs)} integers >= 0, got {tuple(indices.shape)} of {indices.dtype}"
+            + (f", the least {int(indices.min())}" if indices.numel() else "")
+        )
+    return indices.cpu()
+
+
+def _starts(starts: Tensor, inputs: Tensor, box: Box) -> Tensor:
+    if not isinstance(starts, Tensor):
+        raise InvalidInputError(f"starts: expected a tensor, got {type(starts).__name__}")
+    if starts.shape != inputs.shape or starts.dtype != inputs.dtype:
+        raise InvalidInputError(
+            f"starts: expected {tuple(inputs.shape)} of {inputs.dtype} as the inputs are, "
+            f"got {tuple(starts.shape)} of {starts.dtype}"
+        )
+    _check_finite("starts", starts)
+    copy = starts.detach().to(inputs.device, copy=True)
+    return box.clip(_inside("starts", copy, box))
+
+
+def _box(bounds: Bounds, inputs: Tensor) -> Box:
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        raise InvalidInputError(f"bounds: expected (low, high), got {bounds!r}")
+    low, high = (_bound(bound, inputs) for bound in bounds)
+    if not bool((low < high).all()) or not bool((low.isfinite() & high.isfinite()).all()):
+        raise InvalidInputError(f"bounds: expected finite low < high, got {bounds!r}")
+    return Box(low, high)
+
+
+def _bound(bound: float | Tensor, inputs: Tensor) -> Tensor:
+    try:
+        value = torch.as_tensor(bound, dtype=inputs.dtype, device=inputs.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidInputError(
+            f"bounds: expected a number or a tensor, got {bound!r} ({type(bound).__name__})"
+        ) from None
+    if value.ndim == 1 and inputs.ndim > 2:
+        # One value a channel.
+        value = value.reshape(-1, *[1] * (inputs.ndim - 2))
+    try:
+        torch.broadcast_to(value, inputs.shape[1:])
+    except RuntimeError:
+        raise InvalidInputError(
+            f"bounds: expected a number, one value a channel, or a tensor that fits {tuple(inputs.shape[1:])}, "
+            f"got shape {tuple(value.shape)}"
+        ) from None
+    return value
+
+
+def _inside(name: str, points: Tensor, box: Box) -> Tensor:
+    tolerance = BOX_TOLERANCE * box.width
+    outside = ((points < box.low - tolerance) | (points > box.high + tolerance)).flatten(1).any(1)
+    if bool(outside.any()):
+        raise InvalidInputError(
+            f"{name}: expected values inside the box (bounds), got {float(points.min()):.6g} to "
+            f"{float(points.max()):.6g}; outside it: samples {named(_places_of(outside))}"
+        )
+    return points
+
+
+def _places_of(rows: Tensor) -> list[int]:
+    places: list[int] = rows.nonzero().flatten().tolist()
+    return places
+
+
+def random_rows(problem: Problem, samples: Tensor, restarts: Tensor, step: int = 0) -> Tensor:
+    """Uniform in [-1, 1), shaped as the inputs, drawn from (seed, index of the sample, restart, step) on the CPU.
+
+    So the draw is the same in any batch and on any device.
+    """
+    shape = problem.inputs.shape[1:]
+    dtype = np.float64 if problem.inputs.dtype == torch.float64 else np.float32
+    draws = np.empty((len(samples), *shape), dtype)
+    keys = zip(problem.indices[samples.cpu()].tolist(), restarts.tolist(), strict=True)
+    for row, (index, restart) in enumerate(keys):
+        np.random.default_rng((problem.seed, index, restart, step)).random(out=draws[row], dtype=dtype)
+    return torch.from_numpy(draws).mul_(2).sub_(1).to(problem.inputs.device)

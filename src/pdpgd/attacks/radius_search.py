@@ -1,0 +1,91 @@
+"""From an attack within a ball to an answer for every radius: at a list of radii, or by a search over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pdpgd.attacks.best import Best
+from pdpgd.attacks.frame import Task
+from pdpgd.errors import expect_setting
+
+Ball = Callable[[Task, Tensor, int], Best]
+"""(task, radius of each sample, number of the start) -> a point within the radius for each, of size inf if none."""
+
+# The first radius of a search, as a share of the farthest corner of the box.
+FIRST = 1 / 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtRadii:
+    """Attack at each radius in turn, the smallest first; what was fooled at one is not attacked again at the next.
+
+    Robust accuracy at these radii is what the paper reports of such attacks. Between them, the distances say little.
+    """
+
+    balls: tuple[tuple[float, Ball], ...]
+    """Each radius, and the attack there."""
+    restarts: int = 1
+
+    def __post_init__(self) -> None:
+        radii = [radius for radius, _ in self.balls]
+        ascend = bool(radii) and radii == sorted(set(radii)) and radii[0] > 0
+        expect_setting(self, "balls", "one or more radii above 0 that ascend", ascend)
+        expect_setting(self, "restarts", "at least 1", self.restarts >= 1)
+
+    def __call__(self, task: Task) -> Best:
+        best = Best.none(task.inputs)
+        for number, (radius, ball) in enumerate(self.balls):
+            for restart in range(self.restarts):
+                rows = best.size.isinf().nonzero().flatten()
+                if len(rows):
+                    at = best.size.new_full((len(rows),), radius)
+                    best.improve(ball(task.select(rows), at, restart), at=rows)
+            task.tell((number + 1) / len(self.balls))
+        return best
+
+
+@dataclass(frozen=True, kw_only=True)
+class BySearch:
+    """The smallest radius at which the attack finds something, sample by sample: doubling, then bisection."""
+
+    ball: Ball
+    evaluations: int = 10
+    """Radii that are tried for a sample."""
+    restarts: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("evaluations", "restarts"):
+            expect_setting(self, name, "at least 1", getattr(self, name) >= 1)
+
+    def __call__(self, task: Task) -> Best:
+        norm, box = task.problem.norm, task.problem.box
+        largest = norm.size(torch.maximum(task.inputs - box.low, box.high - task.inputs))
+        low = torch.zeros_like(largest)
+        best = Best.none(task.inputs)
+        for number in range(self.evaluations):
+            grown = torch.where(low > 0, 2 * low, FIRST * largest)
+            radius = torch.where(best.size.isfinite(), (low + best.size) / 2, torch.minimum(grown, largest))
+            if norm.smallest > 0:
+                radius = radius.floor().clamp(min=norm.smallest)
+            # Nothing is left between what failed and what was found, or the whole box failed.
+            rows = ((radius > low) & (radius < best.size) & (low < largest)).nonzero().flatten()
+            if len(rows) == 0:
+                break
+            self._try(task, rows, radius, best)
+            missed = rows[best.size[rows] > radius[rows] * (1 + 1e-5)]
+            low[missed] = radius[missed]
+            # Within a radius that had failed, a later attack may find something: then that says nothing any more.
+            low = torch.where(low < best.size, low, best.size / 2)
+            task.tell((number + 1) / self.evaluations)
+        return best
+
+    def _try(self, task: Task, rows: Tensor, radius: Tensor, best: Best) -> None:
+        for restart in range(self.restarts):
+            best.improve(self.ball(task.select(rows), radius[rows], restart), at=rows)
+            rows = rows[best.size[rows] > radius[rows] * (1 + 1e-5)]
+            if len(rows) == 0:
+                return

@@ -1,0 +1,113 @@
+"""Attacks of adv-lib that look within a radius; `from_advlib` has the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from pdpgd.attacks.best import Best
+from pdpgd.attacks.frame import Task
+from pdpgd.baselines.advlib import ORDERS, library
+from pdpgd.baselines.bridge import by_library, expect_counts, expect_norm, expect_positive, expect_untargeted, within
+from pdpgd.errors import UnknownNameError
+
+EPSILON = "\N{GREEK SMALL LETTER EPSILON}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class APGD:
+    """Auto-PGD (Croce & Hein 2020; in l1, 2021), within a radius: PGD with momentum and a step that is halved.
+
+    It costs `steps` + 1 forward and backward passes a start, in l1 `steps` + 3.
+    """
+
+    steps: int = 100
+    loss: str = "dlr"
+    """`dlr`, which needs 3 classes, 4 if targeted (with fewer, `ce` is used), or `ce`."""
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "steps")
+        _expect_loss(self.loss)
+
+    def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
+        loss = self.loss if task.classes >= 3 + task.criterion.targeted else "ce"
+        return _within_radius(self, task, radius, restart, "apgd", targeted=task.criterion.targeted, loss_function=loss)
+
+
+@dataclass(frozen=True, kw_only=True)
+class APGDT:
+    """Auto-PGD at one class after the other, the likeliest first (Croce & Hein 2020), within a radius.
+
+    Untargeted, for it chooses its targets. It costs 1 forward pass and, for each class that it tries, `steps` + 1
+    forward and backward passes; what is fooled stops.
+    """
+
+    steps: int = 100
+    targets: int = 9
+    """Classes that are tried."""
+    loss: str = "dlr"
+    """`dlr`, which needs 4 classes (with fewer, `ce` is used), or `ce`."""
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "steps", "targets")
+        _expect_loss(self.loss)
+
+    def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
+        expect_untargeted(self, task)
+        loss = self.loss if task.classes >= 4 else "ce"
+        targets = min(self.targets, task.classes - 1)
+        return _within_radius(
+            self, task, radius, restart, "apgd_targeted", targeted=False, loss_function=loss, num_targets=targets
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvLibPGD:
+    """PGD (Madry et al. 2018) in linf, from a random start, on the cross-entropy: a second source of our own.
+
+    A step costs 1 forward and 1 backward pass; there is no look at the last point but ours.
+    """
+
+    steps: int = 500
+    step: float = 0.1
+    """The length of a step over the radius."""
+
+    def __post_init__(self) -> None:
+        expect_counts(self, "steps")
+        expect_positive(self, "step")
+
+    def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
+        expect_norm(self, task, ("linf",))
+        run, inward = library().pgd_linf, (radius / task.problem.box.width).float()
+        targeted = task.criterion.targeted
+
+        def attack(model: nn.Module, inputs: Tensor, classes: Tensor, rows: Tensor) -> Tensor:
+            at = {EPSILON: inward[rows], "steps": self.steps, "relative_step_size": self.step}
+            points: Tensor = run(model, inputs, classes, targeted=targeted, **at)
+            return points
+
+        return within(by_library(task, attack, name="PGD", restart=restart), radius, task)
+
+
+def _expect_loss(loss: str) -> None:
+    if loss not in ("dlr", "ce"):
+        raise UnknownNameError("loss", loss, ("dlr", "ce"))
+
+
+def _within_radius(
+    config: APGD | APGDT, task: Task, radius: Tensor, restart: int, function: str, **settings: Any
+) -> Best:
+    norm = expect_norm(config, task, ("linf", "l2", "l1"))
+    run, inward = getattr(library(), function), (radius / task.problem.box.width).float()
+
+    def attack(model: nn.Module, inputs: Tensor, classes: Tensor, rows: Tensor) -> Tensor:
+        # Its three phases of l1 need some steps each.
+        phases = norm == "l1" and config.steps >= 10
+        points: Tensor = run(
+            model, inputs, classes, inward[rows], ORDERS[norm], n_iter=config.steps, use_large_reps=phases, **settings
+        )
+        return points
+
+    return within(by_library(task, attack, name=type(config).__name__, restart=restart), radius, task)

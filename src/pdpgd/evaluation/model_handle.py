@@ -1,0 +1,211 @@
+"""The model and the samples of a run, in a form that can be named, checked and sent to another process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from pdpgd.classifier import Model
+from pdpgd.data.dataset import ArraySamples, Samples, numbered_classes, reading, wrap
+from pdpgd.data.loading import load_data
+from pdpgd.errors import InvalidInputError, ModelError
+from pdpgd.models.loading import is_factory, load_model
+from pdpgd.models.normalization import NormalizationChoice
+from pdpgd.random import seeded_globally
+
+READ_AT_ONCE = 100
+ANOTHER_SEED = 20260705
+"""Under which a factory builds its model once more: a model that loads its own weights comes out the same."""
+
+
+class ModelHandle(Protocol):
+    """A model that can be had in any process."""
+
+    def load(self, device: str) -> Model: ...
+
+    def identity(self) -> dict[str, Any]: ...
+
+    def device(self) -> str | None:
+        """Where the model is, if that is not ours to choose."""
+        ...
+
+    @property
+    def random_parameters(self) -> int | None:
+        """Numbers in its weights that no training chose; None if that cannot be known."""
+        ...
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model by name or path: each process loads its own, and checks that it is the same."""
+
+    source: str
+    weights: str | None = None
+    normalisation: NormalizationChoice = None
+    trust_model_code: bool = False
+    pool: str | None = None
+    """Groups of classes that the logits are pooled over."""
+    sha256: str | None = None
+    random_parameters: int = 0
+    """Numbers in its parameters and buffers that are drawn anew each time the model is built."""
+
+    def load(self, device: str) -> Model:
+        model = self._loaded()
+        found = checksum_of(model)
+        if self.sha256 is not None and found != self.sha256:
+            raise ModelError(
+                f"{self.source}: expected the model the run was begun with, {self.sha256[:12]}..., got {found[:12]}..."
+            )
+        try:
+            return model.to(device)
+        except (RuntimeError, AssertionError) as error:
+            raise InvalidInputError(f"device: expected one that torch has here, got {device!r} ({error})") from error
+
+    def identity(self) -> dict[str, Any]:
+        normalisation = None if self.normalisation is None else str(self.normalisation)
+        sha256 = self.sha256 or checksum_of(self._loaded())
+        facts = {"source": self.source, "weights": self.weights, "normalisation": normalisation, "sha256": sha256}
+        # Only where there are some, so that the specs of all other runs stay as they were.
+        more = {"pool": self.pool, "random_parameters": self.random_parameters}
+        return {**facts, **{name: value for name, value in more.items() if value}}
+
+    def device(self) -> None:
+        return None
+
+    def pinned(self) -> NamedModel:
+        """The same, with the checksum that every process holds its own copy to, and what of it is random."""
+        model, random = self._loaded(), 0
+        if self.weights is None and is_factory(self.source):
+            with seeded_globally(ANOTHER_SEED):
+                random = _drawn(model, self._loaded())
+        return replace(self, sha256=checksum_of(model), random_parameters=random)
+
+    def _loaded(self) -> nn.Module:
+        return load_model(
+            self.source,
+            weights=self.weights,
+            normalisation=self.normalisation,
+            pool=self.pool,
+            trust_model_code=self.trust_model_code,
+        )
+
+
+@dataclass(frozen=True)
+class LiveModel:
+    """The user's own object: called as it is, where it is."""
+
+    model: Model
+
+    def load(self, device: str) -> Model:
+        return self.model
+
+    def identity(self) -> dict[str, Any]:
+        kind = self.model if hasattr(self.model, "__qualname__") else type(self.model)
+        return {
+            "source": f"{kind.__module__}.{kind.__qualname__}",
+            "weights": None,
+            "normalisation": None,
+            "sha256": checksum_of(self.model),
+        }
+
+    @property
+    def random_parameters(self) -> None:
+        """A model that is loaded already does not say where its weights are from."""
+        return None
+
+    def device(self) -> str | None:
+        if isinstance(self.model, nn.Module):
+            for tensor in (*self.model.parameters(), *self.model.buffers()):
+                return str(tensor.device)
+        return None
+
+
+def checksum_of(model: Model) -> str:
+    """Of the names and the bits of its parameters and buffers, in their order; code is not in it."""
+    digest = hashlib.sha256()
+    state: Mapping[str, object] = model.state_dict() if isinstance(model, nn.Module) else {}
+    for name, value in state.items():
+        digest.update(name.encode())
+        if isinstance(value, Tensor):
+            digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+            digest.update(_bytes(value))
+    return digest.hexdigest()
+
+
+def checksums_of(model: nn.Module) -> dict[str, str]:
+    """The same of each parameter and buffer by itself, by its name."""
+    return {
+        name: hashlib.sha256(f"{value.dtype}{tuple(value.shape)}".encode() + _bytes(value)).hexdigest()
+        for name, value in model.state_dict().items()
+        if isinstance(value, Tensor)
+    }
+
+
+def _drawn(model: nn.Module, again: nn.Module) -> int:
+    """Count the entries of all tensors that differ between two builds of one model under different seeds."""
+    first, second, state = checksums_of(model), checksums_of(again), model.state_dict()
+    return sum(state[name].numel() for name, digest in first.items() if second.get(name) != digest)
+
+
+def handle_of(
+    model: str | Model,
+    *,
+    weights: str | None,
+    normalisation: NormalizationChoice,
+    trust_model_code: bool,
+    pool: str | None = None,
+) -> ModelHandle:
+    if isinstance(model, str):
+        return NamedModel(model, weights, normalisation, trust_model_code, pool).pinned()
+    if not callable(model):
+        raise InvalidInputError(
+            f"model: expected a name, a path or something that maps inputs to logits, got {type(model).__name__}"
+        )
+    if weights is not None or normalisation is not None or pool is not None:
+        raise InvalidInputError(
+            "weights, normalisation, pool: expected none with a model that is loaded already, got some"
+        )
+    return LiveModel(model)
+
+
+def samples_of(data: Any, *, limit: int | None, root: str | None) -> Samples:
+    """By name, by path, as torch has them, or as a pair of tensors (images, labels); the first `limit` of them."""
+    if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
+        images, labels = data
+        images = images if images.dtype == torch.uint8 else images.float()
+        labels = labels.long().cpu()
+        data = ArraySamples("inputs", images.detach().cpu(), labels, numbered_classes("inputs", labels))
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise InvalidInputError(f"limit: expected an integer >= 1, got {limit!r}")
+    if isinstance(data, Dataset | DataLoader):
+        # Read no further than is asked for: it may have no end.
+        return wrap(data, count=limit)
+    # Samples are a protocol: what load_data gave, or a class of the user's own.
+    samples: Samples = data if hasattr(data, "batch") and hasattr(data, "first") else load_data(data, root=root)
+    return samples if limit is None else samples.first(min(limit, len(samples)))
+
+
+def identity_of(samples: Samples) -> dict[str, Any]:
+    """Read once through, so that a run that goes on goes on with the same samples."""
+    digest = hashlib.sha256()
+    shape: tuple[int, ...] = ()
+    for first in range(0, len(samples), READ_AT_ONCE):
+        with reading(samples.name):
+            images, labels = samples.batch(torch.arange(first, min(first + READ_AT_ONCE, len(samples))))
+        digest.update(_bytes(images))
+        digest.update(_bytes(labels))
+        shape = tuple(images.shape[1:])
+    facts = {"name": samples.name, "samples": len(samples), "shape": list(shape), "sha256": digest.hexdigest()}
+    named = [name for place, name in enumerate(samples.classes) if name != str(place)]
+    return {**facts, "classes": list(samples.classes)} if named else facts
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    content: bytes = tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return content

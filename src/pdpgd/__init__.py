@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pdpgd.data.loading import load_data
     from pdpgd.errors import InvalidInputError, ModelError, PdpgdError, PdpgdWarning, UnknownNameError
     from pdpgd.evaluation.compare import compare
-    from pdpgd.evaluation.evaluate import evaluate, load_evaluation
+    from pdpgd.evaluation.evaluate import evaluate
     from pdpgd.models.loading import load_model
     from pdpgd.norms import Norm, l0, register_norm
     from pdpgd.report.page import write_report
     from pdpgd.runs.comparison import Comparison
-    from pdpgd.runs.result import Evaluation
+    from pdpgd.runs.result import Evaluation, load_evaluation
 
 __version__ = "0.1.0"
 
@@ -63,12 +63,12 @@ _HOMES = {
     "data.loading": ("load_data",),
     "errors": ("InvalidInputError", "ModelError", "PdpgdError", "PdpgdWarning", "UnknownNameError"),
     "evaluation.compare": ("compare",),
-    "evaluation.evaluate": ("evaluate", "load_evaluation"),
+    "evaluation.evaluate": ("evaluate",),
     "models.loading": ("load_model",),
     "norms": ("Norm", "l0", "register_norm"),
     "report.page": ("write_report",),
     "runs.comparison": ("Comparison",),
-    "runs.result": ("Evaluation",),
+    "runs.result": ("Evaluation", "load_evaluation"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 # Modules that are attributes after a plain `import pdpgd`.

@@ -16,11 +16,12 @@ from typing import Any
 
 from pdpgd.attacks.auto import auto
 from pdpgd.attacks.base import Attack
-from pdpgd.attacks.config import PAPER_NORMS, Config, PDGDConfig, PDPGDConfig, paper_config
+from pdpgd.attacks.config import Config, PDGDConfig, PDPGDConfig, paper_config
 from pdpgd.attacks.primal_dual import pdgd, pdpgd
 from pdpgd.baselines.roster import RIVALS, Library, Rival, Settings
 from pdpgd.errors import InvalidInputError, UnknownNameError
 from pdpgd.norms import norm_of
+from pdpgd.paper import PAPER_NORMS
 
 # The authors' length of a start, and of the fine-tuning.
 PAPER_STEPS = 500

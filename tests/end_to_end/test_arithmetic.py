@@ -16,11 +16,10 @@ import pytest
 import torch
 
 from pdpgd.data.loading import load_data
-from pdpgd.evaluation.evaluate import load_evaluation
 from pdpgd.evaluation.referee import Referee
 from pdpgd.models.loading import load_model
 from pdpgd.runs.records import FOOLED
-from pdpgd.runs.result import Evaluation
+from pdpgd.runs.result import Evaluation, load_evaluation
 from support.patience import PATIENCE
 
 SAMPLES = 30
@@ -48,7 +47,7 @@ def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_a_run_says_which_arithmetic_it_was_made_with(two: tuple[Evaluation, Evaluation]) -> None:
-    here, there = ({fact["machine"]["processor"] for fact in run.facts} for run in two)
+    here, there = ({each.machine["processor"] for each in run.stats} for run in two)
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
     told = torch.backends.cpu.get_cpu_capability() + ("" if limit is None else f", oneDNN at most {limit}")
     assert all(name.endswith(told) for name in here)

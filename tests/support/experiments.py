@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pdpgd.attacks.config import PAPER_RADII
 from pdpgd.experiments.results import Cell, DatasetInfo, IterationCost, ModelInfo, Results
+from pdpgd.paper import PAPER_RADII
 
 KINDS = ("plain", "linf-at", "l2-at")
 # How much of the paper's first radius each attack needs on average, and what it leaves at the five radii.

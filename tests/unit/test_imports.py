@@ -55,6 +55,19 @@ def test_neither_torch_nor_numpy_is_imported_by(program: str) -> None:
     assert not {"torch", "numpy"} & set(packages_after(program))
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import pdpgd.report",
+        "import pdpgd.report.page, pdpgd.report.experiment, pdpgd.report.figures, pdpgd.report.paper_tables",
+        "from pdpgd import load_evaluation, write_report, Evaluation, Comparison",
+        "import pdpgd.runs.result, pdpgd.runs.comparison, pdpgd.experiments.results",
+    ],
+)
+def test_reading_results_never_loads_torch(program: str) -> None:
+    assert "torch" not in packages_after(program)
+
+
 def test_everything_the_package_promises_is_there() -> None:
     assert all(getattr(pdpgd, name) is not None for name in pdpgd.__all__)
     assert set(pdpgd.__all__) <= set(dir(pdpgd))

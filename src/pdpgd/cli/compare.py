@@ -183,7 +183,5 @@ def _table(title: str, headings: tuple[str, ...]) -> Table:
 
 
 def _broken(row: Row) -> str:
-    """A mark on attacks that broke on some samples."""
-    assert row.evaluation is not None
-    count = sum(len(fact["faults"]) for fact in row.evaluation.facts)
-    return f" ({count} broke)" if count else ""
+    """Return a mark for attacks that raised an error on some samples."""
+    return f" ({row.broken} broke)" if row.broken else ""

@@ -15,9 +15,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def run(options: argparse.Namespace) -> int:
-    from pdpgd.evaluation.evaluate import load_evaluation
     from pdpgd.evaluation.export import export
     from pdpgd.files import output_path
+    from pdpgd.runs.result import load_evaluation
 
     place = output_path(options.out)
     evaluation = load_evaluation(options.run_folder)

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pdpgd.attacks.base import Observation
+from pdpgd.attacks.base import History, Observation
 from pdpgd.classifier import Counted, Model
 from pdpgd.errors import AttackError
-from pdpgd.evaluation.bound_attack import faults_of, spent
-from pdpgd.evaluation.job import Job, Outcome, Progress
+from pdpgd.evaluation.attack_call import faults_of, passes_of, run_attack
 from pdpgd.evaluation.referee import NONE, Referee, Verdicts, from_grey, grey, grid_sizes, on_grid
 from pdpgd.evaluation.sanity import cheap_points
 from pdpgd.norms import norm_of
 from pdpgd.runs import records
-from pdpgd.runs.trace import nothing_traced, spread, traced
+from pdpgd.runs.records import MARKS
+from pdpgd.runs.stats import ChunkStats, JobResult, Passes
+
+if TYPE_CHECKING:
+    from pdpgd.evaluation.job import Job
 
 Measure = Callable[[Tensor, str], Tensor]
 """(points, norm) -> the size of each."""
@@ -125,10 +128,49 @@ class LateGain:
         return np.split(sizes[order], bounds)
 
 
+def traced(
+    history: History | None, courses: Sequence[NDArray[Any]], passes: NDArray[Any], ends: NDArray[Any]
+) -> NDArray[Any]:
+    """Rows of the best so far at the marks, up to `ends`, what was had with all passes.
+
+    An attack that keeps a history says with how many passes it found what. One that only lets its iterations be seen
+    has its passes spread evenly over them.
+    """
+    last = int(np.searchsorted(MARKS, passes.max(initial=1)))
+    marks = MARKS[: last + 1]
+    rows = np.full((len(passes), len(marks)), np.nan, dtype=np.float32)
+    for row, (course, spent, end) in enumerate(zip(courses, passes, ends, strict=True)):
+        if history is not None:
+            at, sizes = (column[row].detach().double().cpu().numpy() for column in (history.passes, history.distances))
+        elif len(course) and spent > 0:
+            at = spent * np.arange(1, len(course) + 1) / len(course)
+            sizes = np.minimum.accumulate(course)
+        else:
+            continue
+        seen = np.searchsorted(at, marks, side="right") - 1
+        sofar = np.where(seen >= 0, sizes[np.maximum(seen, 0)], np.inf)
+        # The last point of all is judged after the last iteration that was seen.
+        rows[row] = np.where(marks >= spent, np.minimum(sofar, end), sofar)
+    return rows
+
+
+def nothing_traced(samples: int) -> NDArray[Any]:
+    return np.full((samples, 1), np.nan, dtype=np.float32)
+
+
+def spread(rows: NDArray[Any], places: NDArray[Any], samples: int) -> NDArray[Any]:
+    """The rows at their places among all samples."""
+    every = np.full((samples, rows.shape[1]), np.nan, dtype=np.float32)
+    every[places] = rows
+    return every
+
+
 class ChunkRun:
     """A job under way, its inputs on the device of the model."""
 
-    def __init__(self, job: Job, model: Model, *, batch_size: int, seed: int, progress: Progress | None) -> None:
+    def __init__(
+        self, job: Job, model: Model, *, batch_size: int, seed: int, progress: Callable[[float], None] | None
+    ) -> None:
         self.job, self.model, self.batch_size, self.seed, self.progress = job, model, batch_size, seed, progress
         self.norms = job.spec.norms
         self.referee = Referee(model, job.inputs, job.labels, batch_size=batch_size)
@@ -139,12 +181,12 @@ class ChunkRun:
         self.seconds: dict[str, float] = {}
         self.own: dict[str, dict[str, NDArray[Any]]] = {}
         self.traces: dict[str, NDArray[Any]] = {}
-        self.moved = 0.0
+        self.drift = 0.0
         """By how many roundings the logits of the inputs differ after the attacks from before."""
         self.faults: dict[str, str] = {}
         """Samples on which the attack itself broke, by place in the data set and norm, and how."""
 
-    def outcome(self, *, checks: bool, examples: bool) -> Outcome:
+    def result(self, *, checks: bool, examples: bool) -> JobResult:
         """`checks`: with the cheap attacks and the grid; `examples`: with the points themselves."""
         for norm in self.norms:
             with self._timed(norm):
@@ -156,18 +198,18 @@ class ChunkRun:
                 cheap = self._cheap()
             with self._timed("8 bit"):
                 self._to_grid(grid)
-        self.moved = self.referee.drift()
+        self.drift = self.referee.drift()
         parts = [self._columns(norm, cheap[norm], grid[norm]) for norm in self.norms]
-        facts = {
-            "seconds_of": self.seconds,
-            "forwards": {"attacks": self.counted.forwards, "checks": self.referee.forwards},
-            "backwards": {"attacks": self.counted.backwards, "checks": self.referee.backwards},
-            "faults": self.faults,
-        }
-        kept = self._kept(grid if checks else None) if examples else {}
-        return Outcome(facts, records.joined(parts), kept)
+        stats = ChunkStats(
+            seconds_by_stage=self.seconds,
+            forwards=Passes(self.counted.forwards, self.referee.forwards),
+            backwards=Passes(self.counted.backwards, self.referee.backwards),
+            faults=self.faults,
+        )
+        shown = self._examples(grid if checks else None) if examples else {}
+        return JobResult(stats, records.joined(parts), shown)
 
-    def _kept(self, grid: Standings | None) -> dict[str, NDArray[Any]]:
+    def _examples(self, grid: Standings | None) -> dict[str, NDArray[Any]]:
         """What a report shows of the samples: the inputs, the points, and how they came about."""
         kept = {"sample": self.job.indices.numpy(), "input": _compact(self.job.inputs)}
         for norm in self.norms:
@@ -193,7 +235,8 @@ class ChunkRun:
             return own
         starts = self.standings[norm].points[rows]
         late = LateGain()
-        result = job.contestant.attack(
+        result = run_attack(
+            job.attack,
             self.counted,
             self.job.inputs[rows],
             self.job.labels[rows],
@@ -219,7 +262,7 @@ class ChunkRun:
         own["own_distance"] = size.masked_fill(~(verdicts.valid & fresh), torch.inf).cpu().numpy()
         own["late_gain"][places] = late.share(len(rows), smallest=norm_of(norm).smallest)
         for name in ("forwards", "backwards"):
-            own[name][places] = spent(result, name, len(rows)).numpy()
+            own[name][places] = passes_of(result, name, len(rows)).numpy()
         passes = own["forwards"][places] + own["backwards"][places]
         history, ends = getattr(result, "history", None), own["own_distance"][places]
         self.traces[norm] = spread(traced(history, late.courses(len(rows)), passes, ends), places, count)

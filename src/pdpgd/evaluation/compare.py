@@ -1,95 +1,52 @@
-"""Settings by selection from a grid, as the paper made them: on samples apart from those that are reported."""
+"""Comparing attacks: each one a run of its own on the same samples, judged by the same referee.
+
+DIR/NORM/ATTACK           the run of an attack in a norm: a directory of `evaluate`, resumed as one
+DIR/NORM/ATTACK-tuning    the runs that its settings were selected by, on held-out samples
+DIR/comparison.json       the numbers of all of them, with a checksum
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pdpgd import catalogue
-from pdpgd.attacks.config import MODEL_KINDS, PAPER_RADII, START_RADIUS, paper_case
+from pdpgd.classifier import Model
 from pdpgd.data.dataset import SampleRange, Samples
 from pdpgd.errors import AttackError, InvalidInputError, MissingExtraError, NoGradientError, UnfinishedError
-from pdpgd.evaluation.evaluate import evaluate
-from pdpgd.evaluation.model_handle import samples_of
+from pdpgd.evaluation.attack_call import DEFAULT_BUDGET
+from pdpgd.evaluation.evaluate import RunOptions, run_evaluation
+from pdpgd.evaluation.model_handle import DataSource, handle_of, samples_of
 from pdpgd.files import check_file, output_path, replace_file, sealed
+from pdpgd.models.normalization import NormalizationChoice
+from pdpgd.paper import MODEL_KINDS, PAPER_RADII, START_RADIUS, paper_case
 from pdpgd.progress import ProgressListener, Retitled
 from pdpgd.runs import metrics
 from pdpgd.runs.comparison import Comparison, Row
 from pdpgd.runs.result import Evaluation
 from pdpgd.runs.spec import AttackSpec
 
-Run = Callable[[str, Samples, Mapping[str, Any], Path | None], Evaluation]
-"""(what it is, samples, settings, directory) -> what came of it."""
-
-
-def tuned(
-    name: str, norm: str, settings: dict[str, Any], samples: Samples, place: Path | None, run: Run
-) -> dict[str, Any]:
-    """The settings with the best choice of the attack's grid; as they are if there is nothing to choose.
-
-    An attack within given radii has its own choice at each of them.
-    """
-    choices = catalogue.entry_of(name).combinations(norm)
-    folder = None if place is None else place.with_name(f"{place.name}-tuning")
-    trials = [
-        run(
-            f"{norm} {name}, settings {number + 1} of {len(choices)}",
-            samples,
-            {**settings, **choice},
-            None if folder is None else folder / f"{number:02d}",
-        )
-        for number, choice in enumerate(choices)
-    ]
-    return selected(norm, settings, choices, trials)
-
-
-def selected(
-    norm: str, settings: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], trials: Sequence[Evaluation]
-) -> dict[str, Any]:
-    """The settings with the choice whose trial came out best."""
-    if not choices:
-        return dict(settings)
-    if "radii" in settings:
-        best = [_strongest(trials, norm, radius) for radius in settings["radii"]]
-        return {**settings, "per_radius": [choices[number] for number in best]}
-    return {**settings, **choices[_smallest(trials, norm)]}
-
-
-def _strongest(trials: Sequence[Evaluation], norm: str, radius: float) -> int:
-    """The trial that leaves the least robust accuracy; of equals the first."""
-    return int(np.argmin([metrics.robust_accuracy(trial.own_distances(norm), radius) for trial in trials]))
-
-
-def _smallest(trials: Sequence[Evaluation], norm: str) -> int:
-    """The trial that fools the most, and of these the one with the smallest mean."""
-
-    def rank(number: int) -> tuple[int, float]:
-        distances = trials[number].own_distances(norm)
-        mean = metrics.mean(distances)
-        return int(np.isinf(distances).sum()), math.inf if math.isnan(mean) else mean
-
-    return min(range(len(trials)), key=rank)
-
-
 NUMBERS = "comparison.json"
 PRESETS = ("paper",)
-# Where neither the user nor the paper gives radii: those at which the best of all attacks leaves these shares.
+# Where neither the user nor the paper gives radii: those at which the union of all attacks leaves these shares.
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
-# Forward + backward passes, where none are given.
-BUDGET = 1000
-# Samples that settings are selected on.
+# Number of held-out samples that settings are selected on.
 TUNED_ON = 50
+
+Evaluate = Callable[[str, Samples, AttackSpec, Path | None], Evaluation]
+"""(title, samples, attack, directory) -> evaluation of the attack on the samples."""
 
 
 def compare(
-    model: Any,
-    data: Any,
+    model: str | Model,
+    data: DataSource,
     *,
     norms: Sequence[str],
     attacks: Sequence[str],
@@ -100,51 +57,127 @@ def compare(
     like: str | None = None,
     limit: int | None = None,
     out: str | Path | None = None,
+    seed: int = 0,
+    chunk_size: int = 100,
+    batch_size: int = 100,
+    threads: int | None = None,
+    device: str | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    address: str | None = None,
+    weights: str | None = None,
+    normalisation: NormalizationChoice = None,
+    pool: str | None = None,
+    trust_model_code: bool = False,
+    trust_pickle: bool = False,
     data_dir: str | None = None,
     progress: ProgressListener | None = None,
-    **how: Any,
 ) -> Comparison:
-    """Run the attacks on the same samples and compare what each of them finds on its own.
+    """Run several attacks on the same samples and compare what each of them finds on its own.
 
-    An attack is a name of the catalogue, or NAME:RESTARTS. They get `budget` forward + backward passes a sample each
-    (1000 if not given), or, with `preset="paper"`, the settings that the paper ran them with on the data set and the
-    kind of model that `like` names ("mnist:linf-at"; taken from the names of model and data where these say it);
-    attacks that the paper does not have get the budget then too. `tune`
-    selects what the paper selected, from its grids, on the samples behind the first `limit` ones. `radii` are where
-    robust accuracy is compared; attacks within a radius are then run at these, the smallest first. `how` goes to
-    `evaluate`.
+    An attack that fails becomes a row with the reason; the others continue.
 
-    An attack that fails is a row that says why; the others go on.
+    Args:
+        model: A name or path (see `load_model`), or your own module, which is called as it is.
+        data: A name, a path, a torch data set or loader, or a pair (images, labels).
+        norms: Norms in which the attacks are compared.
+        attacks: Names of attacks in the catalogue, or NAME:RESTARTS.
+        budget: Maximum number of forward plus backward passes per sample and attack (default 1000).
+        preset: "paper" for the settings that the paper ran each attack with; attacks that the paper does not have get
+            the budget.
+        radii: Radii at which robust accuracy is compared, by norm. Attacks within a radius are run at these, the
+            smallest first. Default: those of the paper, or quantiles of the smallest distances found.
+        tune: Select settings from the paper's grids, on held-out samples that follow the first `limit` ones.
+        like: Data set and kind of model of the paper whose settings and radii apply, such as "mnist:linf-at". Default:
+            taken from the names of model and data where these say it.
+        limit: Compare on the first `limit` samples.
+        out: Directory that results are written to as they come; the same call resumes a comparison.
+        seed: Random seed for attack initialization.
+        chunk_size: Number of samples that are attacked and written together.
+        batch_size: Maximum number of rows that the model gets at once.
+        threads: CPU threads per chunk.
+        device: Device to run on.
+        engine: "local" or "ray".
+        workers: Number of chunks processed at once.
+        address: Address of an existing Ray cluster.
+        weights: A file of weights to load into the model.
+        normalisation: The normalization to put inside the model.
+        pool: The name of groups of classes that the logits are pooled over (see `load_model`).
+        trust_model_code: Consent to run the code that the file of the model or of its weights holds.
+        trust_pickle: Alias of `trust_model_code`.
+        data_dir: Directory that the data set lies in.
+        progress: Listener that is told how far each run has come.
+
+    Returns:
+        One row per attack and norm, with the paper's statistics.
+
+    Raises:
+        InvalidInputError: The call is wrong: the message says what was expected.
+
+    Example:
+        >>> result = compare("mnist-plain", "mnist-1000", norms=["l2"], attacks=["auto", "pdpgd"], limit=5, budget=40)
+        >>> [row.label for row in result.rows]
+        ['auto', 'pdpgd']
     """
     folder = None if out is None else output_path(out)
     if folder is not None:
         check_file(folder / NUMBERS)
-    contenders = [AttackSpec.parse(text) for text in attacks]
-    _check(contenders, norms, preset)
-    whole = samples_of(data, limit=None, root=data_dir)
-    count = len(whole) if limit is None else min(limit, len(whole))
-    samples = whole.first(count)
-    apart = _apart(whole, count) if tune else None
-    case = _case(like, model, whole.name, required=preset is not None)
+    specs = [AttackSpec.parse(text) for text in attacks]
+    _check(specs, norms, preset)
+    every = samples_of(data, limit=None, root=data_dir)
+    count = len(every) if limit is None else min(limit, len(every))
+    samples = every.first(count)
+    held_out = _held_out(every, count) if tune else None
+    case = _case(like, model, every.name, required=preset is not None)
     thresholds = _thresholds(radii or {}, norms, case)
-    entries = [
-        _Entry(
-            contender,
-            norm,
-            case if preset else None,
-            budget,
-            thresholds.get(norm),
-            apart,
-            folder,
-            progress or ProgressListener(),
-        )
+    asked = [
+        (norm, _resolved(spec, norm, case if preset else None, budget, thresholds.get(norm)))
         for norm in norms
-        for contender in contenders
-        if catalogue.entry_of(contender.name).can_do(norm)
+        for spec in specs
+        if catalogue.entry_of(spec.name).can_do(norm)
     ]
-    for entry in entries:
-        entry.check()
-    rows = [_run(entry, model, samples, how) for entry in entries]
+    for norm, spec in asked:
+        _check_attack(spec, norm)
+    handle = handle_of(
+        model,
+        weights=weights,
+        normalisation=normalisation,
+        pool=pool,
+        trust_model_code=trust_model_code or trust_pickle,
+    )
+    options = RunOptions(
+        seed=seed,
+        chunk_size=chunk_size,
+        batch_size=batch_size,
+        threads=threads,
+        device=device,
+        engine=engine,
+        workers=workers,
+        address=address,
+    )
+    listener = progress or ProgressListener()
+
+    def row(norm: str, spec: AttackSpec) -> Row:
+        def evaluated(title: str, part: Samples, attack: AttackSpec, place: Path | None) -> Evaluation:
+            return run_evaluation(
+                handle,
+                part,
+                attack,
+                norms=(norm,),
+                checks=False,
+                options=options,
+                folder=place,
+                progress=Retitled(listener, title),
+            )
+
+        place = None if folder is None else folder / norm / spec.label.replace(":", "-")
+        try:
+            tuned = spec if held_out is None else _tuned(spec, norm, held_out, place, evaluated)
+            return Row(spec, norm, evaluated(f"{norm} {spec.label}", samples, tuned, place), None)
+        except (MissingExtraError, AttackError, NoGradientError, UnfinishedError) as error:
+            return Row(spec, norm, None, str(error))
+
+    rows = [row(norm, spec) for norm, spec in asked]
     found = {norm: thresholds.get(norm) or _quantiles([row for row in rows if row.norm == norm]) for norm in norms}
     comparison = Comparison(tuple(rows), found, folder)
     if folder is not None and folder.is_dir():
@@ -153,90 +186,89 @@ def compare(
     return comparison
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """One attack in one norm, and what is asked of it."""
+def selected(
+    norm: str, settings: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], runs: Sequence[Evaluation]
+) -> dict[str, Any]:
+    """Select from a grid of settings by what their runs found; attacks within radii have a choice for each radius.
 
-    contender: AttackSpec
-    norm: str
-    case: tuple[str, str] | None
-    """Whose settings of the paper it gets; None: a budget."""
-    passes: int | None
-    radii: tuple[float, ...] | None
-    apart: Samples | None
-    folder: Path | None
-    progress: ProgressListener
+    Args:
+        norm: Norm of the runs.
+        settings: Settings that all of them share.
+        choices: Settings of each run beyond these.
+        runs: The runs, on held-out samples.
 
-    @property
-    def place(self) -> Path | None:
-        return None if self.folder is None else self.folder / self.norm / self.contender.label.replace(":", "-")
-
-    @property
-    def as_in_paper(self) -> bool:
-        return self.case is not None and catalogue.entry_of(self.contender.name).in_paper
-
-    @property
-    def budget(self) -> int | None:
-        if self.as_in_paper:
-            return None
-        return BUDGET if self.passes is None else self.passes
-
-    def check(self) -> None:
-        """Refuse, before anything runs, what the attack cannot do."""
-        try:
-            settings = self.with_restarts(self.settings())
-            catalogue.prepared(self.contender.name, self.norm, budget=self.budget, settings=settings, max_batch=1)
-        except MissingExtraError:
-            pass  # a row that says so
-
-    def with_restarts(self, settings: dict[str, Any]) -> dict[str, Any]:
-        restarts = self.contender.restarts
-        return settings if restarts is None else {**settings, "restarts": restarts}
-
-    def settings(self) -> dict[str, Any]:
-        """Before any selection."""
-        settings: dict[str, Any] = {}
-        if self.as_in_paper:
-            assert self.case is not None
-            dataset, kind = self.case
-            restarts = self.contender.restarts or 1
-            settings = catalogue.paper_settings(self.contender.name, dataset, self.norm, kind, restarts=restarts)
-        if catalogue.entry_of(self.contender.name).is_ball and self.radii is not None:
-            settings["radii"] = list(self.radii)
-        return settings
+    Returns:
+        The shared settings with the best choice; unchanged if there is none.
+    """
+    if not choices:
+        return dict(settings)
+    if "radii" in settings:
+        best = [_strongest(runs, norm, radius) for radius in settings["radii"]]
+        return {**settings, "per_radius": [choices[number] for number in best]}
+    return {**settings, **choices[_smallest(runs, norm)]}
 
 
-def _run(entry: _Entry, model: Any, samples: Samples, how: Mapping[str, Any]) -> Row:
-    contender, norm = entry.contender, entry.norm
-
-    def run(what: str, part: Samples, settings: Mapping[str, Any], out: Path | None) -> Evaluation:
-        return evaluate(
-            model,
-            part,
-            norms=(norm,),
-            attack=contender.name,
-            budget=entry.budget,
-            settings=settings,
-            checks=False,
-            out=out,
-            progress=Retitled(entry.progress, what),
-            **how,
+def _tuned(spec: AttackSpec, norm: str, samples: Samples, place: Path | None, evaluated: Evaluate) -> AttackSpec:
+    """Select the settings of an attack from the paper's grid; with one start each, as the paper did."""
+    choices = catalogue.entry_of(spec.name).combinations(norm)
+    folder = None if place is None else place.with_name(f"{place.name}-tuning")
+    runs = [
+        evaluated(
+            f"{norm} {spec.name}, settings {number + 1} of {len(choices)}",
+            samples,
+            replace(spec, settings={**spec.settings, **choice}, restarts=None),
+            None if folder is None else folder / f"{number:02d}",
         )
-
-    try:
-        settings = entry.settings()
-        if entry.apart is not None:
-            settings = tuned(contender.name, norm, settings, entry.apart, entry.place, run)
-        evaluation = run(f"{norm} {contender.label}", samples, entry.with_restarts(settings), entry.place)
-    except (MissingExtraError, AttackError, NoGradientError, UnfinishedError) as error:
-        return Row(contender, norm, None, str(error))
-    return Row(contender, norm, evaluation, None)
+        for number, choice in enumerate(choices)
+    ]
+    return replace(spec, settings=selected(norm, spec.settings, choices, runs))
 
 
-def _check(contenders: Sequence[AttackSpec], norms: Sequence[str], preset: str | None) -> None:
-    if not contenders:
+def _strongest(runs: Sequence[Evaluation], norm: str, radius: float) -> int:
+    """Return the run with the least robust accuracy; the first in a tie."""
+    return int(np.argmin([metrics.robust_accuracy(run.own_distances(norm), radius) for run in runs]))
+
+
+def _smallest(runs: Sequence[Evaluation], norm: str) -> int:
+    """Return the run that fools the most samples; in a tie, the one with the smallest mean distance."""
+
+    def rank(number: int) -> tuple[int, float]:
+        distances = runs[number].own_distances(norm)
+        mean = metrics.mean(distances)
+        return int(np.isinf(distances).sum()), math.inf if math.isnan(mean) else mean
+
+    return min(range(len(runs)), key=rank)
+
+
+def _resolved(
+    spec: AttackSpec, norm: str, case: tuple[str, str] | None, budget: int | None, radii: tuple[float, ...] | None
+) -> AttackSpec:
+    """Give an attack its budget, or the paper's settings for a data set and kind of model; and its radii."""
+    info = catalogue.entry_of(spec.name)
+    settings: dict[str, Any] = {}
+    if case is not None and info.in_paper:
+        dataset, kind = case
+        settings = catalogue.paper_settings(spec.name, dataset, norm, kind, restarts=spec.restarts or 1)
+        budget = None
+    elif budget is None:
+        budget = DEFAULT_BUDGET
+    if info.is_ball and radii is not None:
+        settings["radii"] = list(radii)
+    return replace(spec, budget=budget, settings=settings)
+
+
+def _check_attack(spec: AttackSpec, norm: str) -> None:
+    """Raise InvalidInputError, before anything runs, for what the attack cannot do."""
+    with suppress(MissingExtraError):  # it becomes a row with the reason
+        catalogue.prepared(spec.name, norm, budget=spec.budget, settings=spec.all_settings, max_batch=1)
+
+
+def _check(specs: Sequence[AttackSpec], norms: Sequence[str], preset: str | None) -> None:
+    if not specs:
         raise InvalidInputError("attacks: expected at least one, got none")
-    labels = [contender.label for contender in contenders]
+    for spec in specs:
+        catalogue.entry_of(spec.name)
+    labels = [spec.label for spec in specs]
     if len(set(labels)) < len(labels):
         raise InvalidInputError(f"attacks: expected each one once, got {', '.join(labels)}")
     if preset is not None and preset not in PRESETS:
@@ -244,21 +276,21 @@ def _check(contenders: Sequence[AttackSpec], norms: Sequence[str], preset: str |
     if not norms or len(set(norms)) < len(norms):
         raise InvalidInputError(f"norms: expected at least one, and each one once, got {', '.join(norms) or 'none'}")
     for norm in norms:
-        if not any(catalogue.entry_of(contender.name).can_do(norm) for contender in contenders):
+        if not any(catalogue.entry_of(spec.name).can_do(norm) for spec in specs):
             raise InvalidInputError(f"attacks: expected one that can do {norm}, got {', '.join(labels)}")
 
 
-def _apart(whole: Samples, count: int) -> Samples:
-    if len(whole) <= count:
+def _held_out(every: Samples, count: int) -> Samples:
+    if len(every) <= count:
         raise InvalidInputError(
-            f"tune: expected samples behind the first {count}, to select settings on, got {len(whole)} in all; "
+            f"tune: expected samples behind the first {count}, to select settings on, got {len(every)} in all; "
             "take a smaller limit"
         )
-    return SampleRange(whole, count, min(len(whole), count + TUNED_ON))
+    return SampleRange(every, count, min(len(every), count + TUNED_ON))
 
 
 def _case(like: str | None, model: object, data: str, *, required: bool) -> tuple[str, str] | None:
-    """The data set and the kind of model that the paper has settings and radii for."""
+    """Return the data set and kind of model of the paper whose settings and radii apply."""
     if like is not None:
         dataset, _, kind = like.partition(":")
         if dataset not in START_RADIUS or kind not in MODEL_KINDS:
@@ -280,7 +312,7 @@ def _case(like: str | None, model: object, data: str, *, required: bool) -> tupl
 def _thresholds(
     radii: Mapping[str, Sequence[float]], norms: Sequence[str], case: tuple[str, str] | None
 ) -> dict[str, tuple[float, ...]]:
-    """Those that are known before the run."""
+    """Return the radii that are known before the run, by norm."""
     unasked = sorted(set(radii) - set(norms))
     if unasked:
         raise InvalidInputError(f"radii: expected norms of the comparison, {', '.join(norms)}, got {unasked[0]!r}")
@@ -297,7 +329,7 @@ def _thresholds(
 
 
 def _quantiles(rows: Sequence[Row]) -> tuple[float, ...]:
-    """Radii that tell the attacks apart, from the least that any of them found."""
+    """Return radii that separate the attacks: quantiles of the smallest distances that any of them found."""
     finished = [row.distances for row in rows if row.evaluation is not None]
     if not finished:
         return ()

@@ -19,9 +19,9 @@ from typing import Protocol
 from pdpgd.classifier import Model
 from pdpgd.errors import EngineError, InvalidInputError, PdpgdError, UnknownNameError
 from pdpgd.evaluation.guard import Fingerprint, Guard
-from pdpgd.evaluation.job import Job, Outcome, Progress
+from pdpgd.evaluation.job import Job, Progress, run_job
 from pdpgd.evaluation.model_handle import ModelHandle
-from pdpgd.evaluation.work import carry_out
+from pdpgd.runs.stats import JobResult
 
 # glibc's malloc.h: what the numbers are to mallopt.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
@@ -57,8 +57,8 @@ class Failure:
     """Whether it is the caller's to put right, not the model's."""
 
 
-Result = Outcome | Failure
-Subjects = Mapping[str, ModelHandle]
+Result = JobResult | Failure
+Handles = Mapping[str, ModelHandle]
 """The models that jobs are for, by the name that a job has for its own."""
 
 
@@ -79,7 +79,7 @@ def check_engine(name: str, workers: int | None, address: str | None) -> None:
 
 def engine_of(
     name: str,
-    subjects: Subjects,
+    handles: Handles,
     *,
     device: str,
     threads: int,
@@ -90,15 +90,15 @@ def engine_of(
     if name == "ray":
         from pdpgd.evaluation.ray_engine import RayEngine
 
-        return RayEngine(subjects, device=device, threads=threads, workers=workers, address=address)
-    return InProcess(subjects, device, progress) if workers in (None, 1) else Processes(subjects, device, workers)
+        return RayEngine(handles, device=device, threads=threads, workers=workers, address=address)
+    return InProcess(handles, device, progress) if workers in (None, 1) else Processes(handles, device, workers)
 
 
-def loaded(subject: ModelHandle, device: str) -> Model | Failure:
+def loaded(handle: ModelHandle, device: str) -> Model | Failure:
     """For a worker, whose errors while it gets ready would not be told from its death."""
     keep_freed_memory()
     try:
-        return subject.load(device)
+        return handle.load(device)
     except PdpgdError as error:
         return Failure(str(error), isinstance(error, InvalidInputError))
 
@@ -108,23 +108,23 @@ class Models:
 
     def __init__(
         self,
-        subjects: Subjects,
+        handles: Handles,
         device: str,
         load: Callable[[ModelHandle, str], Model | Failure] = loaded,
         progress: Progress | None = None,
     ) -> None:
-        self._subjects, self._device, self._load, self._progress = subjects, device, load, progress
+        self._handles, self._device, self._load, self._progress = handles, device, load, progress
         self._name: str | None = None
         self._model: Model | Failure | None = None
         everywhere: Fingerprint = {}
-        self._guards = {name: Guard(everywhere) for name in subjects}
+        self._guards = {name: Guard(everywhere) for name in handles}
 
     def do(self, job: Job) -> Result:
         """Do the job on its model; one that an attack has changed is loaded anew for the next job."""
         guard = self._guards[job.model]
         if self._name != job.model or self._model is None or guard.changed:
             self._model = None  # before the next one is there
-            self._name, self._model = job.model, self._load(self._subjects[job.model], self._device)
+            self._name, self._model = job.model, self._load(self._handles[job.model], self._device)
             guard.renew()
         return attempted(job, self._model, guard, self._progress)
 
@@ -134,7 +134,7 @@ def attempted(job: Job, model: Model | Failure, guard: Guard | None = None, prog
     if isinstance(model, Failure):
         return model
     try:
-        return carry_out(job, model, guard=guard, progress=progress)
+        return run_job(job, model, guard=guard, progress=progress)
     except PdpgdError as error:
         return Failure(str(error), isinstance(error, InvalidInputError))
 
@@ -159,8 +159,8 @@ def completed(
 class InProcess:
     """One job after the other, here."""
 
-    def __init__(self, subjects: Subjects, device: str, progress: Progress | None) -> None:
-        self._models = Models(subjects, device, lambda subject, device: subject.load(device), progress)
+    def __init__(self, handles: Handles, device: str, progress: Progress | None) -> None:
+        self._models = Models(handles, device, lambda handle, device: handle.load(device), progress)
 
     def __enter__(self) -> InProcess:
         return self
@@ -175,14 +175,14 @@ class InProcess:
 class Processes:
     """Processes of this machine, each with models of its own."""
 
-    def __init__(self, subjects: Subjects, device: str, workers: int) -> None:
+    def __init__(self, handles: Handles, device: str, workers: int) -> None:
         self._workers = workers
         self._others = multiprocessing.active_children()
         self._pool = ProcessPoolExecutor(
             workers,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_prepare_worker,
-            initargs=(dict(subjects), device),
+            initargs=(dict(handles), device),
         )
 
     def __enter__(self) -> Processes:
@@ -228,12 +228,12 @@ def _ctrl_c_waits() -> Iterator[None]:
 _models: Models | None = None
 
 
-def _prepare_worker(subjects: Subjects, device: str) -> None:
+def _prepare_worker(handles: Handles, device: str) -> None:
     global _models
     # Ctrl-C goes to the whole group of processes: the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    _models = Models(subjects, device)
+    _models = Models(handles, device)
 
 
 def _leave_with_parent() -> None:

@@ -1,10 +1,10 @@
-"""A run from beginning to end: what is asked, cut into jobs, done by an engine, kept by a store, summed up."""
+"""Evaluating a model: from what is asked to a run, executed by an engine, with its results stored and summarized."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +12,52 @@ import torch
 
 from pdpgd.attacks.base import AttackResult
 from pdpgd.classifier import Model
-from pdpgd.errors import InvalidInputError, StorageError, UnfinishedError
+from pdpgd.data.dataset import Samples
+from pdpgd.errors import InvalidInputError
 from pdpgd.evaluation import provenance
-from pdpgd.evaluation.bound_attack import BoundAttack
+from pdpgd.evaluation.attack_call import attack_spec, check_attack, library_of
 from pdpgd.evaluation.engines import check_engine, engine_of
-from pdpgd.evaluation.job import jobs_of
-from pdpgd.evaluation.model_handle import LiveModel, ModelHandle, handle_of, identity_of, samples_of
-from pdpgd.evaluation.scheduler import Run, assembled, carry_out
+from pdpgd.evaluation.model_handle import DataSource, LiveModel, ModelHandle, handle_of, identity_of, samples_of
+from pdpgd.evaluation.scheduler import Run, execute
 from pdpgd.files import output_path
 from pdpgd.models.normalization import NormalizationChoice
+from pdpgd.norms import norm_of
 from pdpgd.progress import ProgressListener
+from pdpgd.runs.disk_store import DiskStore
 from pdpgd.runs.result import Evaluation
-from pdpgd.runs.spec import RunSpec
-from pdpgd.runs.store import DiskStore, MemoryStore, Store
+from pdpgd.runs.spec import AttackSpec, RunSpec
+from pdpgd.runs.store import MemoryStore, Store
 
 NORMS = ("linf", "l2", "l1", "l0")
-Attack = str | Callable[..., AttackResult]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a run is executed, whatever it evaluates."""
+
+    seed: int = 0
+    """Random seed for attack initialization."""
+    chunk_size: int = 100
+    """Number of samples that are attacked and written together."""
+    batch_size: int = 100
+    """Maximum number of rows per forward pass."""
+    threads: int | None = None
+    """CPU threads per chunk; None for those of the stored run, or the cores of this machine."""
+    device: str | None = None
+    """Device to run on; None for that of the stored run, or of the model."""
+    engine: str = "local"
+    workers: int | None = None
+    """Number of chunks processed at once."""
+    address: str | None = None
+    """Address of an existing Ray cluster."""
 
 
 def evaluate(
     model: str | Model,
-    data: Any,
+    data: DataSource,
     *,
     norms: Sequence[str] = NORMS,
-    attack: Attack = "auto",
+    attack: str | Callable[..., AttackResult] = "auto",
     budget: int | None = None,
     settings: Mapping[str, Any] | None = None,
     checks: bool = True,
@@ -91,124 +113,164 @@ def evaluate(
 
     Returns:
         The verified distances of every sample in every norm, with the reliability report.
+
+    Raises:
+        InvalidInputError: The call is wrong: the message says what was expected.
+        ModelError: The model fails on valid inputs, or does not return logits.
+        UnfinishedError: Some chunks failed; the others are stored, and the same call continues.
+
+    Example:
+        >>> result = evaluate("mnist-plain", "mnist-1000", norms=["l2"], limit=10, budget=50)
+        >>> 0.0 <= result.robust_accuracy(1.0, "l2") <= 1.0
+        True
     """
-    store: Store = MemoryStore() if out is None else DiskStore(output_path(out))
-    subject = handle_of(
+    options = RunOptions(
+        seed=seed,
+        chunk_size=chunk_size,
+        batch_size=batch_size,
+        threads=threads,
+        device=device,
+        engine=engine,
+        workers=workers,
+        address=address,
+    )
+    # Before the model is loaded: a wrong path is a wrong call.
+    folder = None if out is None else output_path(out)
+    handle = handle_of(
         model,
         weights=weights,
         normalisation=normalisation,
         pool=pool,
         trust_model_code=trust_model_code or trust_pickle,
     )
-    samples = samples_of(data, limit=limit, root=data_dir)
-    contestant = bound_attack(attack, budget, settings or {})
-    check_engine(engine, workers, address)
-    there = store.spec()
-    spec = spec_of(
-        subject.identity(),
+    return run_evaluation(
+        handle,
+        samples_of(data, limit=limit, root=data_dir),
+        attack_spec(attack, budget, settings or {}),
+        norms=(norms,) if isinstance(norms, str) else tuple(norms),
+        checks=checks,
+        options=options,
+        folder=folder,
+        progress=progress or ProgressListener(),
+    )
+
+
+def run_evaluation(
+    handle: ModelHandle,
+    samples: Samples,
+    attack: AttackSpec,
+    *,
+    norms: tuple[str, ...],
+    checks: bool,
+    options: RunOptions,
+    folder: Path | None,
+    progress: ProgressListener,
+) -> Evaluation:
+    """Run an attack on samples that are loaded; the rest is as in `evaluate`."""
+    store: Store = MemoryStore() if folder is None else DiskStore(folder)
+    check_engine(options.engine, options.workers, options.address)
+    stored = store.spec()
+    spec = run_spec(
+        handle.identity(),
         identity_of(samples),
-        contestant,
-        norms=[norms] if isinstance(norms, str) else norms,
+        attack,
+        norms=norms,
+        checks=checks,
+        seed=options.seed,
+        chunk_size=options.chunk_size,
+        batch_size=options.batch_size,
+        threads=_threads(options, stored) if options.threads is None else options.threads,
+        device=options.device or (stored.device if stored else device_of(handle)),
+    )
+    if options.engine == "local":
+        check_device(spec.device)
+        _check_pickles(handle, attack, options.workers or 1)
+    run = Run(spec, handle, attack, samples, store, progress)
+    with store.exclusive():
+        run.open()
+        if run.pending():
+            store.log_start(provenance.start(engine=options.engine, workers=options.workers, address=options.address))
+            with engine_of(
+                options.engine,
+                {run.model: handle},
+                device=spec.device,
+                threads=spec.threads,
+                workers=options.workers,
+                address=options.address,
+                progress=run.progress,
+            ) as engine:
+                try:
+                    execute([run], engine)
+                except KeyboardInterrupt:
+                    raise KeyboardInterrupt(f"stopped; {run.state()}: start the same command again to go on") from None
+        return run.evaluation()
+
+
+def run_spec(
+    model: Mapping[str, Any],
+    data: Mapping[str, Any],
+    attack: AttackSpec,
+    *,
+    norms: tuple[str, ...],
+    checks: bool,
+    seed: int,
+    chunk_size: int,
+    batch_size: int,
+    threads: int,
+    device: str,
+) -> RunSpec:
+    """Describe a run of an attack on a model and data, given by their identities.
+
+    Raises:
+        InvalidInputError: There is no such norm, or the attack cannot do what is asked.
+    """
+    for norm in norms:
+        norm_of(norm)
+    spec = RunSpec(
+        model=model,
+        data=data,
+        norms=norms,
+        attack=attack.name,
+        budget=attack.budget,
+        settings=attack.all_settings,
+        made_with=provenance.made_with(library_of(attack)),
         checks=checks,
         seed=seed,
         chunk_size=chunk_size,
         batch_size=batch_size,
-        threads=_threads(engine, workers, there) if threads is None else threads,
-        device=device or (there.device if there else device_of(subject)),
+        threads=threads,
+        device=device,
     )
-    if engine == "local":
-        check_device(spec.device)
-        _check_travel(subject, contestant, workers or 1)
-    run = Run(spec, subject, contestant, samples, store, progress or ProgressListener())
-    with store.alone() if isinstance(store, DiskStore) else nullcontext():
-        run.open()
-        if run.pending():
-            store.begin(provenance.start(engine=engine, workers=workers, address=address))
-            with engine_of(
-                engine,
-                {run.model: run.subject},
-                device=spec.device,
-                threads=spec.threads,
-                workers=workers,
-                address=address,
-                progress=run.progress,
-            ) as workforce:
-                try:
-                    carry_out([run], workforce)
-                except KeyboardInterrupt:
-                    raise KeyboardInterrupt(f"stopped; {run.kept()}: start the same command again to go on") from None
-        return run.evaluation()
-
-
-def spec_of(
-    model: Mapping[str, Any], data: Mapping[str, Any], contestant: BoundAttack, *, norms: Sequence[str], **how: Any
-) -> RunSpec:
-    """What is asked of a run on these, by their identities; refuses what the attack cannot do."""
-    spec = RunSpec(
-        model=model,
-        data=data,
-        norms=tuple(norms),
-        attack=contestant.name,
-        budget=contestant.budget,
-        settings=contestant.settings,
-        made_with=provenance.made_with(contestant.library),
-        **how,
-    )
-    contestant.check(spec.norms, spec.batch_size)
+    check_attack(attack, spec.norms, spec.batch_size)
     return spec
 
 
-def load_evaluation(folder: str | Path) -> Evaluation:
-    """The results of a run that was finished."""
-    store = DiskStore(Path(folder).expanduser())
-    spec = store.spec()
-    if spec is None:
-        raise StorageError(f"{store.folder}: expected the directory of a run, got one without spec.json")
-    count = int(spec.data["samples"])
-    faults = [f"{name} is {fault}" for name in jobs_of(spec, count) if (fault := store.fault(name))]
-    if faults:
-        raise UnfinishedError(
-            f"{store.folder}: expected a finished run, got one where {', '.join(faults[:3])}; "
-            "start the command that made it again"
-        )
-    return assembled(spec, store, count)
-
-
-def bound_attack(attack: Attack, budget: int | None, settings: Mapping[str, Any]) -> BoundAttack:
-    if isinstance(attack, str):
-        return BoundAttack(attack, 1000 if budget is None and not settings else budget, settings=settings)
-    if not callable(attack):
-        raise InvalidInputError(f"attack: expected a name or a function, got {type(attack).__name__}")
-    if budget is not None or settings:
-        raise InvalidInputError("budget, settings: expected none with an attack of your own, which has its own")
-    function = getattr(attack, "func", attack)
-    return BoundAttack(getattr(function, "__qualname__", type(attack).__qualname__), None, attack)
-
-
-def _threads(engine: str, workers: int | None, there: RunSpec | None) -> int:
-    """The cores of this machine, shared among the workers; on a cluster, one a chunk."""
-    if there is not None:
-        return there.threads
-    return 1 if engine == "ray" else max(1, torch.get_num_threads() // (workers or 1))
-
-
-def device_of(subject: ModelHandle) -> str:
-    return subject.device() or ("cuda" if torch.cuda.is_available() else "cpu")
+def device_of(handle: ModelHandle) -> str:
+    """Return the device of a model, or the one to load it to: a GPU if there is one."""
+    return handle.device() or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def check_device(device: str) -> None:
+    """Raise InvalidInputError unless torch has this device here."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InvalidInputError(f"device: expected one that torch has here, got {device!r} ({error})") from error
 
 
-def _check_travel(subject: ModelHandle, contestant: BoundAttack, workers: int) -> None:
-    """What is sent to other processes must survive it."""
+def _threads(options: RunOptions, stored: RunSpec | None) -> int:
+    """Divide the cores of this machine among the workers; on a cluster, use one per chunk."""
+    if stored is not None:
+        return stored.threads
+    return 1 if options.engine == "ray" else max(1, torch.get_num_threads() // (options.workers or 1))
+
+
+def _check_pickles(handle: ModelHandle, attack: AttackSpec, workers: int) -> None:
+    """Raise InvalidInputError unless model and attack can be sent to other processes."""
     if workers == 1:
         return
-    for what, thing in (("model", subject), ("attack", contestant)):
-        if isinstance(subject, LiveModel) or what == "attack":
+    for what, thing in (("model", handle), ("attack", attack)):
+        if isinstance(handle, LiveModel) or what == "attack":
             try:
                 pickle.dumps(thing)
             except (pickle.PicklingError, AttributeError, TypeError) as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,9 @@ from pdpgd.errors import InvalidInputError, ModelError
 from pdpgd.models.loading import is_factory, load_model
 from pdpgd.models.normalization import NormalizationChoice
 from pdpgd.random import seeded_globally
+
+DataSource = str | Path | Dataset[Any] | DataLoader[Any] | tuple[Tensor, Tensor] | list[Tensor] | Samples
+"""A name, a path, a torch data set or loader, a pair (images, labels), or samples that are loaded."""
 
 READ_AT_ONCE = 100
 ANOTHER_SEED = 20260705
@@ -174,7 +178,7 @@ def handle_of(
     return LiveModel(model)
 
 
-def samples_of(data: Any, *, limit: int | None, root: str | None) -> Samples:
+def samples_of(data: DataSource, *, limit: int | None, root: str | None) -> Samples:
     """By name, by path, as torch has them, or as a pair of tensors (images, labels); the first `limit` of them."""
     if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         images, labels = data
@@ -187,7 +191,8 @@ def samples_of(data: Any, *, limit: int | None, root: str | None) -> Samples:
         # Read no further than is asked for: it may have no end.
         return wrap(data, count=limit)
     # Samples are a protocol: what load_data gave, or a class of the user's own.
-    samples: Samples = data if hasattr(data, "batch") and hasattr(data, "first") else load_data(data, root=root)
+    ready = hasattr(data, "batch") and hasattr(data, "first")
+    samples = cast(Samples, data) if ready else load_data(cast(str, data), root=root)
     return samples if limit is None else samples.first(min(limit, len(samples)))
 
 

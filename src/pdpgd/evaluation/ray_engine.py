@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from pdpgd.errors import EngineError, InvalidInputError, need
-from pdpgd.evaluation.engines import Models, Result, Subjects, completed
+from pdpgd.evaluation.engines import Handles, Models, Result, completed
 from pdpgd.evaluation.job import Job
 
 # Ray does a task again when its worker or its machine is lost.
@@ -24,7 +24,7 @@ class RayEngine:
     """Each task asks for `threads` CPUs, and for a GPU if the run is on one; Ray finds the place."""
 
     def __init__(
-        self, subjects: Subjects, *, device: str, threads: int, workers: int | None, address: str | None
+        self, handles: Handles, *, device: str, threads: int, workers: int | None, address: str | None
     ) -> None:
         self._ray: Any = need("ray", extra="ray", purpose="the engine ray")
         on_gpu = device.startswith("cuda")
@@ -47,7 +47,7 @@ class RayEngine:
         # The workers of a cluster outlive a run: the next one's model may differ by its code alone.
         self._run = uuid.uuid4().hex
         try:
-            self._subjects = self._ray.put(dict(subjects))
+            self._handles = self._ray.put(dict(handles))
         except UNSENDABLE as error:
             self.__exit__(None, None, None)
             raise _unsendable("model", error) from error
@@ -83,7 +83,7 @@ class RayEngine:
 
     def _submit(self, job: Job) -> Future[Result]:
         try:
-            task = self._task.remote(job, self._subjects, self._device, self._run)
+            task = self._task.remote(job, self._handles, self._device, self._run)
         except UNSENDABLE as error:
             raise _unsendable("attack", error) from error
         future: Future[Result] = task.future()
@@ -113,9 +113,9 @@ def _knock(address: str) -> None:
 _models: dict[str, Models] = {}
 
 
-def _in_worker(job: Job, subjects: Subjects, device: str, run: str) -> Result:
+def _in_worker(job: Job, handles: Handles, device: str, run: str) -> Result:
     """A worker process serves many tasks of a run: the model is loaded once."""
     if run not in _models:
         _models.clear()
-        _models[run] = Models(subjects, device)
+        _models[run] = Models(handles, device)
     return _models[run].do(job)

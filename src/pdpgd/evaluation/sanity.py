@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,12 +17,13 @@ from pdpgd.classifier import Classifier, Model
 from pdpgd.criteria import Criterion
 from pdpgd.errors import InvalidInputError, NoGradientError
 from pdpgd.evaluation.referee import Referee, drift
+from pdpgd.random import STREAMS
+from pdpgd.runs.stats import ChunkStats, Passes, PreflightStats
 from pdpgd.tensors import flat, per_sample
 
 Path = Callable[[Tensor], Tensor]
 """The point of each row at its own t, shape (batch,)."""
 
-CHEAP = ("sign step", "gradient step", "steepest pixels", "noise", "another image")
 HALVINGS = 7
 REFINEMENTS = 3
 
@@ -100,7 +100,7 @@ def _noise_path(referee: Referee, seed: int, indices: Tensor) -> Path:
     """Signs drawn from (seed, index of the sample): the same in any batch."""
     inputs = referee.inputs
     shape = tuple(inputs.shape[1:])
-    draws = [np.random.default_rng((seed, index, 2**32)).integers(0, 2, shape) for index in indices.tolist()]
+    draws = [np.random.default_rng((seed, index, STREAMS["noise"])).integers(0, 2, shape) for index in indices.tolist()]
     signs = torch.from_numpy(np.stack(draws)).to(inputs).mul_(2).sub_(1)
     return lambda t: referee.box.clip(inputs + per_sample(t, inputs) * signs)
 
@@ -122,8 +122,10 @@ TINY = 1 / 510
 REPETITIONS = 3
 
 
-def preflight(model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int, seed: int) -> dict[str, Any]:
-    """Numbers on a few samples; `reliability` says what they mean."""
+def preflight(
+    model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int, seed: int, random_parameters: int | None
+) -> ChunkStats:
+    """Measure the model on a few samples before it is attacked; `reliability` interprets the numbers."""
     referee = Referee(model, inputs, labels, batch_size=batch_size)
     rows = torch.arange(len(inputs), device=inputs.device)
     logits = referee.logits(inputs, rows)
@@ -134,20 +136,21 @@ def preflight(model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int, 
     slopes = _gradient(referee, model, rows)
     gradient = torch.zeros_like(inputs) if slopes is None else slopes
     finite = flat(gradient).isfinite().all(1)
-    return {
-        "samples": len(inputs),
-        "classes": logits.shape[1],
-        "modules_in_train_mode": _in_train_mode(model),
-        "repeated": max(drift(logits, other) for other in again),
-        "alone": drift(logits, alone),
-        "probabilities": float(((logits >= 0).all(1) & ((logits.sum(1) - 1).abs() < 1e-3)).double().mean()),
-        "gradient_path": slopes is not None,
-        "no_gradient": float((finite & (flat(gradient) == 0).all(1)).double().mean()),
-        "broken_gradient": float((~finite).double().mean()),
-        "shaken": float((shaken.argmax(1) != logits.argmax(1)).double().mean()),
-        "forwards": {"attacks": 0, "checks": referee.forwards},
-        "backwards": {"attacks": 0, "checks": referee.backwards},
-    }
+    measured = PreflightStats(
+        samples=len(inputs),
+        classes=logits.shape[1],
+        modules_in_train_mode=_in_train_mode(model),
+        repeated=max(drift(logits, other) for other in again),
+        alone=drift(logits, alone),
+        probabilities=float(((logits >= 0).all(1) & ((logits.sum(1) - 1).abs() < 1e-3)).double().mean()),
+        gradient_path=slopes is not None,
+        no_gradient=float((finite & (flat(gradient) == 0).all(1)).double().mean()),
+        broken_gradient=float((~finite).double().mean()),
+        shaken=float((shaken.argmax(1) != logits.argmax(1)).double().mean()),
+        random_parameters=random_parameters,
+        random_parameters_measured=True,
+    )
+    return ChunkStats(forwards=Passes(0, referee.forwards), backwards=Passes(0, referee.backwards), preflight=measured)
 
 
 def check_labels(labels: Tensor, classes: int) -> None:
@@ -180,5 +183,5 @@ def _in_train_mode(model: Model) -> int:
 
 
 def _noise(inputs: Tensor, seed: int) -> Tensor:
-    draws = np.random.default_rng((seed, 2**33)).uniform(-TINY, TINY, tuple(inputs.shape))
+    draws = np.random.default_rng((seed, STREAMS["preflight noise"])).uniform(-TINY, TINY, tuple(inputs.shape))
     return torch.from_numpy(draws).to(inputs)

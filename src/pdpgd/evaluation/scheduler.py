@@ -1,274 +1,250 @@
-"""A run under way: what it is cut into, how far it has come, and what came of it."""
+"""The jobs of runs: which are pending, in which order they are executed, and what their results mean for the run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 
 from pdpgd import catalogue
 from pdpgd.data.dataset import Samples
 from pdpgd.errors import AttackError, InvalidInputError, ModelError, NoGradientError, PdpgdError, UnfinishedError
-from pdpgd.evaluation.bound_attack import BoundAttack
-from pdpgd.evaluation.engines import Engine, Failure, Result
-from pdpgd.evaluation.job import PREFLIGHT, SECOND_START, Job, Outcome, chunks_of, jobs_of, kind_of
+from pdpgd.evaluation.attack_call import needs_gradients
+from pdpgd.evaluation.engines import Engine, Failure
+from pdpgd.evaluation.job import Job
 from pdpgd.evaluation.model_handle import ModelHandle
 from pdpgd.evaluation.sanity import check_labels
 from pdpgd.files import digest_of
 from pdpgd.progress import ProgressListener
-from pdpgd.runs import records, reliability
-from pdpgd.runs.reliability import Reliability
-from pdpgd.runs.result import Evaluation
-from pdpgd.runs.spec import RunSpec
-from pdpgd.runs.store import DiskStore, Store
+from pdpgd.runs import reliability
+from pdpgd.runs.result import Evaluation, assemble, memory_note
+from pdpgd.runs.spec import PREFLIGHT, AttackSpec, RunSpec, chunks_of, jobs_of, kind_of
+from pdpgd.runs.stats import JobResult, PreflightStats
+from pdpgd.runs.store import Store
+
+FAILURES_SHOWN = 5
 
 
 class Run:
-    """The jobs of a run, and how far they have come.
+    """The jobs of one run and their state.
 
-    Several can be carried out by one engine; `name` then tells the jobs of one from those of another.
+    One engine may execute the jobs of several runs; the `name` of a run then distinguishes its jobs from the others.
     """
 
     def __init__(
         self,
         spec: RunSpec,
-        subject: ModelHandle,
-        contestant: BoundAttack,
+        handle: ModelHandle,
+        attack: AttackSpec,
         samples: Samples,
         store: Store,
-        progress: ProgressListener,
+        listener: ProgressListener,
         name: str = "",
     ) -> None:
-        self.spec, self.subject, self.contestant, self.samples = spec, subject, contestant, samples
-        self.store, self.listener, self.name = store, progress, name
+        self.spec, self.handle, self.attack, self.samples = spec, handle, attack, samples
+        self.store, self.listener, self.name = store, listener, name
         self.error: PdpgdError | None = None
-        """Why it cannot go on: the look at the model said so."""
-        self._jobs = jobs_of(spec, len(samples))
+        """Why the model cannot be attacked, according to the preflight."""
+        self._jobs = jobs_of(spec)
         self._done: set[str] = set()
         self._failures: dict[str, Failure] = {}
-        self._told = 0
-        self._part = 0.0
-        self._under_way: range | None = None
+        self._notes_passed_on = 0
+        self._reported = 0.0
+        self._current: range | None = None
 
     def open(self) -> None:
-        """Look up what is done already; refuse if the place holds another run."""
+        """Find out which jobs are done already; raise if the store belongs to another run."""
         self.store.open(self.spec)
         self._done = {name for name in self._jobs if self.store.has(name)}
-        self._tell()
+        self._pass_on_notes()
 
-    def open_if_there(self) -> None:
-        """The same, of a run that may never have been begun, and is not begun by this."""
+    def open_if_started(self) -> None:
+        """Do the same for a run that may never have been started, without starting it."""
         if self.store.spec() is not None:
             self.open()
 
     def pending(self) -> list[str]:
+        """Return the names of the jobs that are not done."""
         return [name for name in self._jobs if name not in self._done]
 
-    def begin(self) -> None:
+    def start(self) -> None:
+        """Report to the listener that the run starts."""
         chunks = chunks_of(self._jobs)
-        self.listener.started(
-            "evaluating", len(self.samples), sum(len(self._jobs[name]) for name in chunks if name in self._done)
-        )
+        done = sum(len(self._jobs[name]) for name in chunks if name in self._done)
+        self.listener.started("evaluating", len(self.samples), done)
 
-    def first(self) -> Iterator[Job]:
-        """The look at the model, before anything else."""
-        yield from self._made([PREFLIGHT])
+    def preflight_job(self) -> Iterator[Job]:
+        """Yield the preflight, unless it is done."""
+        yield from self._create([PREFLIGHT])
 
-    def looked(self) -> None:
-        """After `first`: is the model such that it can be attacked?"""
+    def preflight_stats(self) -> PreflightStats:
+        """Return the measurements of the preflight, which is done."""
+        measured = self.store.result(PREFLIGHT).stats.preflight
+        assert measured is not None
+        return measured
+
+    def check_preflight(self) -> None:
+        """Set `error` if the preflight shows that the model cannot be attacked."""
         if PREFLIGHT in self._failures:
             failed = self._failures[PREFLIGHT]
             self.error = (InvalidInputError if failed.wrong_call else ModelError)(failed.message)
             return
-        look = self.store.outcome(PREFLIGHT).facts
+        measured = self.preflight_stats()
         try:
-            check_labels(self.samples.labels, look["classes"])
+            check_labels(self.samples.labels, measured.classes)
         except InvalidInputError as error:
             self.error = error
             return
-        # Looks of runs that were begun before this was measured do not say.
-        if self.contestant.needs_gradients and look.get("gradient_path") is False:
-            self.error = NoGradientError(_told_of_no_gradient(self.contestant.name))
+        # None in runs that were started before this was measured.
+        if needs_gradients(self.attack) and measured.gradient_path is False:
+            self.error = NoGradientError(_no_gradient(self.attack.name))
             return
-        self.listener.checked(reliability.before(look))
+        self.listener.checked(reliability.before(measured))
 
-    def rest(self) -> Iterator[Job]:
-        """Everything else, in whatever order it gets done."""
+    def other_jobs(self) -> Iterator[Job]:
+        """Yield all other pending jobs; they may be executed in any order."""
         if self.error is None:
-            yield from self._made([name for name in self._jobs if name != PREFLIGHT])
+            yield from self._create([name for name in self._jobs if name != PREFLIGHT])
 
-    def keep(self, name: str, result: Result) -> None:
+    def finish(self, name: str, result: JobResult | Failure) -> None:
+        """Store the result of a job, or note why it failed."""
         if isinstance(result, Failure):
             self._failures[name] = result
             return
         try:
-            self.store.keep(name, result)
+            self.store.save(name, result)
         except AttackError as error:
             self._failures[name] = Failure(str(error), wrong_call=False)
             return
         self._done.add(name)
-        if result.facts["halved"]:
-            self.listener.noted(_told_of_memory(name, result.facts))
+        if result.stats.halved:
+            self.listener.noted(memory_note(name, result.stats))
         if kind_of(name) == "chunk":
-            done = self._part if self._under_way == self._jobs[name] else 0.0
-            self.listener.advanced(len(self._jobs[name]) - done)
-            self._part = 0.0
-            self._under_way = None
-        self._tell()
+            reported = self._reported if self._current == self._jobs[name] else 0.0
+            self.listener.advanced(len(self._jobs[name]) - reported)
+            self._reported = 0.0
+            self._current = None
+        self._pass_on_notes()
 
     def progress(self, share: float) -> None:
-        """Of the job that is under way in this process."""
-        if self._under_way is not None:
-            moved = share * len(self._under_way) - self._part
-            self._part += moved
-            self.listener.advanced(moved)
+        """Report the progress of the job that is executed in this process."""
+        if self._current is not None:
+            advance = share * len(self._current) - self._reported
+            self._reported += advance
+            self.listener.advanced(advance)
 
-    def kept(self) -> str:
+    def state(self) -> str:
+        """Say how many chunks are stored, and where."""
         chunks = chunks_of(self._jobs)
         done = sum(name in self._done for name in chunks)
-        where = f" in {self.store.folder}" if isinstance(self.store, DiskStore) else ""
+        where = "" if self.store.folder is None else f" in {self.store.folder}"
         return f"{done} of {len(chunks)} chunks are kept{where}"
 
     def evaluation(self) -> Evaluation:
-        """What came of it; raises what kept it from coming to an end."""
+        """Return the results of the run; raise the error that prevented them."""
         if self.error is not None:
             raise self.error
         if self._failures:
-            raise UnfinishedError(self._told_of(self._failures))
-        evaluation = assembled(self.spec, self.store, len(self.samples))
-        self.store.sum_up(evaluation.as_json())
+            raise UnfinishedError(self._failure_report())
+        evaluation = assemble(self.spec, self.store)
+        self.store.write_summary(evaluation.as_json())
         return evaluation
 
-    def look(self) -> str:
-        """The same for runs whose look at the model would show the same."""
+    def preflight_key(self) -> str:
+        """Return a checksum that runs share if their preflights would measure the same."""
         spec = self.spec.as_json()
         parts = {name: spec[name] for name in ("model", "data", "seed", "batch_size", "threads", "device", "made_with")}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    def _made(self, names: Iterable[str]) -> Iterator[Job]:
+    @property
+    def model(self) -> str:
+        """Name of the model for the engine: models of the same weights may differ in normalization or pooling."""
+        return digest_of(self.spec.model) if self.name else ""
+
+    def _create(self, names: Iterable[str]) -> Iterator[Job]:
         for name in names:
             if name in self._done:
                 continue
             rows = torch.tensor(self._jobs[name])
             images, labels = self.samples.batch(rows)
             kind = kind_of(name)
-            self._under_way, self._part = self._jobs[name] if kind == "chunk" else None, 0.0
-            whole = f"{self.name}/{name}" if self.name else name
+            self._current, self._reported = self._jobs[name] if kind == "chunk" else None, 0.0
             yield Job(
-                whole,
-                kind,
-                self.spec,
-                self.contestant,
-                images,
-                labels,
-                rows,
-                self.model,
-                self.subject.random_parameters,
+                name=f"{self.name}/{name}" if self.name else name,
+                kind=kind,
+                spec=self.spec,
+                attack=self.attack,
+                inputs=images,
+                labels=labels,
+                indices=rows,
+                model=self.model,
+                random_parameters=self.handle.random_parameters,
             )
 
-    @property
-    def model(self) -> str:
-        """What the engine calls it: models of the same weights may differ in normalization or pool."""
-        return digest_of(self.spec.model) if self.name else ""
-
-    def _tell(self) -> None:
+    def _pass_on_notes(self) -> None:
         notes = self.store.notes
-        for message in notes[self._told :]:
+        for message in notes[self._notes_passed_on :]:
             self.listener.noted(message)
-        self._told = len(notes)
+        self._notes_passed_on = len(notes)
 
-    def _told_of(self, failures: dict[str, Failure]) -> str:
+    def _failure_report(self) -> str:
         lines = "".join(
             f"\n  {name} (samples {self._jobs[name][0]} to {self._jobs[name][-1]}): {failure.message}"
-            for name, failure in list(failures.items())[:5]
+            for name, failure in list(self._failures.items())[:FAILURES_SHOWN]
         )
-        return f"{len(failures)} jobs failed:{lines}\n{self.kept()}; start the same command again to try the others"
+        return (
+            f"{len(self._failures)} jobs failed:{lines}\n{self.state()}; start the same command again to try the others"
+        )
 
 
-def carry_out(runs: Sequence[Run], engine: Engine, *, done: Callable[[Run], None] = lambda run: None) -> None:
-    """Do all that is pending in them: the looks at the models first. `done` is told of each run that has no job left.
+def execute(runs: Sequence[Run], engine: Engine, *, on_finished: Callable[[Run], None] = lambda run: None) -> None:
+    """Execute all pending jobs of the runs, preflights first.
 
-    What fails is kept by its run, and the others go on.
+    A job that fails is noted by its run; the others continue.
+
+    Args:
+        runs: Runs that were opened.
+        engine: Executes the jobs.
+        on_finished: Called with each run that has no job left.
     """
     by_name = {run.name: run for run in runs}
-    looks: dict[str, list[Run]] = {}
+    same_preflight: dict[str, list[Run]] = {}
     for run in runs:
-        run.begin()
-        looks.setdefault(run.look(), []).append(run)
-    for name, result in engine.results(job for alike in looks.values() for job in alike[0].first()):
-        for run in looks[_run(by_name, name).look()]:
+        run.start()
+        same_preflight.setdefault(run.preflight_key(), []).append(run)
+    for name, result in engine.results(job for group in same_preflight.values() for job in group[0].preflight_job()):
+        for run in same_preflight[_run_of(by_name, name).preflight_key()]:
             if PREFLIGHT in run.pending():
-                run.keep(PREFLIGHT, result)
-    for alike in looks.values():
-        for run in alike:
-            _borrow_look(run, alike)
-            run.looked()
+                run.finish(PREFLIGHT, result)
+    for group in same_preflight.values():
+        for run in group:
+            _borrow_preflight(run, group)
+            run.check_preflight()
     left = {run.name: len(run.pending()) for run in runs}
-    for name, result in engine.results(job for run in runs for job in run.rest()):
-        run = _run(by_name, name)
-        run.keep(name.rpartition("/")[2], result)
+    for name, result in engine.results(job for run in runs for job in run.other_jobs()):
+        run = _run_of(by_name, name)
+        run.finish(name.rpartition("/")[2], result)
         left[run.name] -= 1
         if left[run.name] == 0:
-            done(run)
+            on_finished(run)
 
 
-def _run(by_name: Mapping[str, Run], job: str) -> Run:
+def _run_of(by_name: Mapping[str, Run], job: str) -> Run:
     return by_name[job.rpartition("/")[0]]
 
 
-def _borrow_look(run: Run, alike: Sequence[Run]) -> None:
-    """A run that was added to others takes their look at the model."""
-    if PREFLIGHT in run.pending() and (there := [other for other in alike if PREFLIGHT not in other.pending()]):
-        run.keep(PREFLIGHT, Outcome(there[0].store.outcome(PREFLIGHT).facts))
+def _borrow_preflight(run: Run, group: Sequence[Run]) -> None:
+    """Copy the preflight of another run of the group to one that was added later."""
+    if PREFLIGHT in run.pending() and (done := [other for other in group if PREFLIGHT not in other.pending()]):
+        run.finish(PREFLIGHT, JobResult(done[0].store.result(PREFLIGHT).stats))
 
 
-def assembled(spec: RunSpec, store: Store, count: int) -> Evaluation:
-    """A run whose jobs are all done."""
-    chunks = tuple(chunks_of(jobs_of(spec, count)))
-    outcomes = [store.outcome(name) for name in chunks]
-    columns = records.joined([outcome.columns for outcome in outcomes if outcome.columns is not None])
-    facts = tuple(outcome.facts for outcome in outcomes)
-    look = store.outcome(PREFLIGHT)
-    checks, of_checks = reliability.before(look.facts), [look.facts]
-    if spec.checks:
-        second = store.outcome(SECOND_START)
-        checks = (*checks, *reliability.after(columns, second.columns, facts, classes=look.facts["classes"]))
-        of_checks.append(second.facts)
-    folder = store.folder if isinstance(store, DiskStore) else None
-    halved = [_told_of_memory(name, fact) for name, fact in zip(chunks, facts, strict=True) if fact["halved"]]
-    broken = [f"the attack broke on sample {where}: {why}" for fact in facts for where, why in _faults(fact).items()]
-    return Evaluation(
-        spec=spec,
-        columns=columns,
-        reliability=Reliability(checks, checked=spec.checks),
-        facts=facts,
-        checks=tuple(of_checks),
-        folder=folder,
-        notes=(*store.notes, *halved, *broken),
-        store=store,
-        chunks=chunks,
-    )
-
-
-def _faults(fact: Mapping[str, Any]) -> Mapping[str, str]:
-    faults: Mapping[str, str] = fact.get("faults", {})  # runs that were begun before they were kept have none
-    return faults
-
-
-def _told_of_no_gradient(attack: str) -> str:
+def _no_gradient(attack: str) -> str:
     free = ", ".join(name for name, entry in catalogue.ATTACKS.items() if not entry.needs_gradients)
     return (
         f"the model: expected a gradient of its logits with respect to its inputs, which the attack {attack} follows, "
         "got logits that no graph connects with them; take torch.no_grad, torch.inference_mode, NumPy and quantized "
         f"layers out of the model, or take an attack that needs no gradient ({free}) or a function of your own"
-    )
-
-
-def _told_of_memory(name: str, facts: Mapping[str, Any]) -> str:
-    return (
-        f"{name}: not enough memory for the batch; done in batches of {facts['batch_size']}, "
-        "which may change the last bits"
     )

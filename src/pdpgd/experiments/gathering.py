@@ -42,24 +42,22 @@ def cell_of(ask: Ask, name: str, outcome: Outcome) -> Cell:
     }
     if isinstance(outcome, str):
         return Cell(**asked, failure=outcome)
-    row = Row(AttackSpec(ask.attack, ask.restarts), ask.norm, outcome, None)
+    row = Row(AttackSpec(name=ask.attack, restarts=ask.restarts), ask.norm, outcome, None)
     distances = row.distances
     right = distances > 0
     mean = metrics.mean(distances)
 
-    def spent(what: str) -> float:
-        return float(sum(fact[what]["attacks"] for fact in outcome.facts)) / max(1, int(right.sum()))
-
+    right_count = max(1, int(right.sum()))
     return Cell(
         **asked,
         samples=len(right),
         right=int(right.sum()),
         fooled=int(np.isfinite(distances[right]).sum()),
-        broken=sum(len(fact["faults"]) for fact in outcome.facts),
+        broken=row.broken,
         robust_accuracy=tuple(metrics.robust_accuracy(distances, radius) for radius in ask.radii),
         mean_distance=mean if row.searched and np.isfinite(mean) else None,
-        forwards=spent("forwards"),
-        backwards=spent("backwards"),
+        forwards=sum(each.forwards.attacks for each in outcome.stats) / right_count,
+        backwards=sum(each.backwards.attacks for each in outcome.stats) / right_count,
         seconds=row.seconds(),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pdpgd import catalogue
-from pdpgd.evaluation.compare import BUDGET
+from pdpgd.evaluation.attack_call import DEFAULT_BUDGET
 from pdpgd.experiments.results import Role
 from pdpgd.experiments.spec import AttackAsk, DatasetAsk, ExperimentSpec, ModelAsk
 
@@ -139,7 +139,7 @@ def _ask(
         settings = catalogue.paper_settings(attack.name, dataset.like, norm, model.like, restarts=restarts or 1)
         settings.pop("restarts", None)
     elif budget is None:
-        budget = BUDGET if spec.budget is None else spec.budget
+        budget = DEFAULT_BUDGET if spec.budget is None else spec.budget
     settings |= attack.settings
     if entry.is_ball:
         settings["radii"] = list(radii)

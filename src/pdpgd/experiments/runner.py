@@ -20,11 +20,10 @@ import torch
 from pdpgd import catalogue
 from pdpgd.errors import AttackError, InvalidInputError, MissingExtraError, PdpgdError, UnfinishedError
 from pdpgd.evaluation import provenance
-from pdpgd.evaluation.bound_attack import BoundAttack
 from pdpgd.evaluation.compare import selected
 from pdpgd.evaluation.engines import check_engine, engine_of
-from pdpgd.evaluation.evaluate import check_device, spec_of
-from pdpgd.evaluation.scheduler import Run, carry_out
+from pdpgd.evaluation.evaluate import check_device, run_spec
+from pdpgd.evaluation.scheduler import Run, execute
 from pdpgd.experiments.gathering import CostCache, Outcome, cell_of, results_of
 from pdpgd.experiments.inputs import read_subjects
 from pdpgd.experiments.iteration_cost import countable, measured
@@ -33,7 +32,8 @@ from pdpgd.experiments.results import FILE, JOBS, SPEC, IterationCost, Results
 from pdpgd.experiments.spec import ExperimentSpec
 from pdpgd.files import check_file, locked, output_path, replace_file
 from pdpgd.progress import ProgressListener
-from pdpgd.runs.store import DiskStore
+from pdpgd.runs.disk_store import DiskStore
+from pdpgd.runs.spec import AttackSpec
 
 ID_LENGTH = 16
 COSTS = f"{JOBS}/iteration_costs.json"
@@ -138,12 +138,12 @@ class Experiment:
 
     def _run(self, ask: Ask, *, apart: bool) -> Run:
         subjects = self._subjects[ask.dataset.name]
-        subject, identity = subjects.models[ask.model.name]
-        contestant = BoundAttack(ask.attack, ask.budget, settings=ask.with_restarts)
-        spec = spec_of(
+        handle, identity = subjects.models[ask.model.name]
+        attack = AttackSpec(name=ask.attack, budget=ask.budget, restarts=ask.restarts, settings=ask.settings)
+        spec = run_spec(
             identity,
             subjects.apart_identity if apart else subjects.identity,
-            contestant,
+            attack,
             norms=(ask.norm,),
             seed=self.spec.seed,
             chunk_size=self.spec.chunk_size,
@@ -157,7 +157,7 @@ class Experiment:
         if apart:
             assert subjects.apart is not None
             samples = subjects.apart
-        return Run(spec, subject, contestant, samples, DiskStore(self.folder / JOBS / name), _Notes(self), name)
+        return Run(spec, handle, attack, samples, DiskStore(self.folder / JOBS / name), _Notes(self), name)
 
     def _runs(self, wanted: Iterable[Ask], *, apart: bool) -> dict[str, tuple[Run, Ask]]:
         """By id, each once; those whose library is missing are left out."""
@@ -180,8 +180,8 @@ class Experiment:
         if not pending:
             return
         for run in pending:
-            run.store.begin(provenance.start(**how))
-        subjects = {run.model: run.subject for run in pending}
+            run.store.log_start(provenance.start(**how))
+        subjects = {run.model: run.handle for run in pending}
         workforce = engine_of(
             how["engine"],
             subjects,
@@ -193,7 +193,7 @@ class Experiment:
         )
         try:
             with workforce as working:
-                carry_out(pending, working, done=lambda run: self.listener.advanced(1, runs[run.name][1].title))
+                execute(pending, working, on_finished=lambda run: self.listener.advanced(1, runs[run.name][1].title))
         except KeyboardInterrupt:
             done = sum(not run.pending() for run, _ in runs.values())
             raise KeyboardInterrupt(
@@ -218,7 +218,7 @@ class Experiment:
             try:
                 runs = [self._run(trial, apart=True) for trial in trials[key]]
                 for run in runs:
-                    run.open_if_there()
+                    run.open_if_started()
                 if all(not run.pending() for run in runs):
                     outcomes = [run.evaluation() for run in runs]
                     chosen[key] = selected(ask.norm, ask.settings, ask.choices(), outcomes)
@@ -232,7 +232,7 @@ class Experiment:
     def _state(self, run: Run) -> str:
         if not (self.folder / JOBS / run.name).is_dir():
             return "to do"
-        run.open_if_there()
+        run.open_if_started()
         return "begun" if run.pending() else "done"
 
     def _results(self, final: Sequence[Ask], runs: Mapping[str, tuple[Run, Ask]]) -> Results:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from pdpgd import catalogue
-from pdpgd.attacks.config import MODEL_KINDS, PAPER_NORMS, PAPER_RADII, START_RADIUS
 from pdpgd.errors import InvalidInputError, UnknownNameError, expect_setting
 from pdpgd.evaluation.compare import PRESETS
 from pdpgd.experiments.toml import TomlTable, read_toml, write_toml
 from pdpgd.models.normalization import POOLS
 from pdpgd.norms import norm_of
+from pdpgd.paper import MODEL_KINDS, PAPER_NORMS, PAPER_RADII, START_RADIUS
 from pdpgd.runs.spec import AttackSpec
 
 SHIPPED = Path(__file__).parent / "specs"
@@ -344,6 +344,7 @@ def _check(spec: ExperimentSpec) -> None:
         raise InvalidInputError(f"figures.queries: expected norms among {', '.join(PAPER_NORMS)}, got {spec.norms}")
     if spec.examples is not None:
         shown = AttackSpec.parse(spec.examples)
+        catalogue.entry_of(shown.name)
         if shown.name not in names or shown.restarts not in spec.attack(shown.name).restarts:
             raise InvalidInputError(f"figures.examples: expected an attack of the experiment, got {spec.examples!r}")
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdpgd.errors import PdpgdError, UnknownNameError, need
-from pdpgd.evaluation.evaluate import load_evaluation
 from pdpgd.experiments.results import JOBS, Cell, Results
 from pdpgd.report.wording import OURS, norm_name
+from pdpgd.runs.result import load_evaluation
 
 # The side of an image in inches, and the room for the names of the rows in such sides.
 SIDE = 0.42

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdpgd.errors import PdpgdError
-from pdpgd.evaluation.evaluate import load_evaluation
 from pdpgd.experiments.results import FILE, JOBS, Cell, DatasetInfo, Results, load_results
 from pdpgd.report import charts, sheets, wording
 from pdpgd.report.charts import Line
@@ -24,6 +23,7 @@ from pdpgd.report.table import FORMATS, Item, Table
 from pdpgd.report.wording import OURS
 from pdpgd.runs import metrics
 from pdpgd.runs.comparison import Comparison, Row
+from pdpgd.runs.result import load_evaluation
 from pdpgd.runs.spec import AttackSpec
 
 WORTH = {"restarts": "what restarts are worth", "queries": "what gradients are worth"}
@@ -130,13 +130,13 @@ def making(subject: ReportInputs) -> Provenance:
 
 
 def _row(folder: Path, cell: Cell) -> Row:
-    contender = AttackSpec(cell.attack, cell.restarts)
+    attack = AttackSpec(name=cell.attack, restarts=cell.restarts)
     if cell.failure is not None:
-        return Row(contender, cell.norm, None, cell.failure)
+        return Row(attack, cell.norm, None, cell.failure)
     try:
-        return Row(contender, cell.norm, load_evaluation(folder / JOBS / cell.id), None)
+        return Row(attack, cell.norm, load_evaluation(folder / JOBS / cell.id), None)
     except PdpgdError as error:
-        return Row(contender, cell.norm, None, f"its run cannot be shown: {error}")
+        return Row(attack, cell.norm, None, f"its run cannot be shown: {error}")
 
 
 def _best(results: Results, dataset: DatasetInfo, norm: str) -> str:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from pdpgd.errors import InvalidInputError, StorageError, UnfinishedError
 from pdpgd.files import unsealed
 from pdpgd.report import wording
-from pdpgd.runs import trace
+from pdpgd.runs import records
+from pdpgd.runs.records import Trace
 from pdpgd.runs.result import Evaluation
-from pdpgd.runs.trace import Trace
 
 if TYPE_CHECKING:
     from pdpgd.experiments.results import Results
@@ -148,7 +148,7 @@ def _part(thing: object) -> ReportInputs:
 
 
 def _read(folder: Path) -> ReportInputs:
-    from pdpgd.evaluation.evaluate import load_evaluation
+    from pdpgd.runs.result import load_evaluation
 
     # Not folder.is_dir, which raises an error where a name is too long.
     if not os.path.isdir(folder):
@@ -206,8 +206,8 @@ def _compared(comparison: Comparison) -> ReportInputs:
 
 def _comparison(folder: Path) -> Comparison:
     """As `compare` gave it back."""
-    from pdpgd.evaluation.evaluate import load_evaluation
     from pdpgd.runs.comparison import Comparison, Row
+    from pdpgd.runs.result import load_evaluation
     from pdpgd.runs.spec import AttackSpec
 
     path = folder / COMPARISON
@@ -225,9 +225,9 @@ def _comparison(folder: Path) -> Comparison:
             "start the command that made it again"
         ) from error
     rows = []
-    for contender, norm, failure in asked:
-        place = folder / norm / contender.label.replace(":", "-")
-        rows.append(Row(contender, norm, None if failure else load_evaluation(place), failure))
+    for attack, norm, failure in asked:
+        place = folder / norm / attack.label.replace(":", "-")
+        rows.append(Row(attack, norm, None if failure else load_evaluation(place), failure))
     return Comparison(tuple(rows), radii, folder)
 
 
@@ -275,7 +275,7 @@ def kept_of(run: Evaluation, wanted: Rows) -> Excerpt:
                     # Copies, so that the rest of the chunk can go.
                     pixels[norm, row] = _as_float(found["input"][row % size]), found[norm][row % size].copy()
     joined = {
-        norm: trace.joined_traces(parts) if parts and len(parts) == len(run.chunks) else None
+        norm: records.joined_traces(parts) if parts and len(parts) == len(run.chunks) else None
         for norm, parts in traces.items()
     }
     return Excerpt(joined, pixels, wanted, inputs)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pdpgd.catalogue import ATTACKS
 from pdpgd.experiments import published
 from pdpgd.experiments.results import Cell, DatasetInfo, IterationCost, Results
 from pdpgd.files import make_folder, output_path, replace_file
@@ -317,8 +316,9 @@ def _distances(results: Results, dataset: DatasetInfo) -> Table:
 
 
 def _within_radii(runs: Runs) -> bool:
-    is_ball = runs.first.attack in ATTACKS and ATTACKS[runs.first.attack].is_ball
-    return is_ball and all(cell.mean_distance is None for cell in runs.cells.values())
+    cells = runs.cells.values()
+    at_radii = "radii" in runs.first.settings or any(cell.fooled and cell.mean_distance is None for cell in cells)
+    return at_radii and all(cell.mean_distance is None for cell in cells)
 
 
 def _distance(runs: Runs, dataset: DatasetInfo, model: str) -> Item:

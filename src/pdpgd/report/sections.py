@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdpgd.attacks.config import PAPER_RADII, paper_case
 from pdpgd.errors import InvalidInputError
+from pdpgd.paper import PAPER_RADII, paper_case
 from pdpgd.report import charts, sheets, wording
 from pdpgd.report.charts import Line, Spec
 from pdpgd.report.inputs import ReportInputs, Series, Shelf, Source

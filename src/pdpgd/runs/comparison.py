@@ -20,7 +20,7 @@ from pdpgd.runs.spec import AttackSpec
 class Row:
     """What came of one attack in one norm."""
 
-    contender: AttackSpec
+    attack: AttackSpec
     norm: str
     evaluation: Evaluation | None
     """None if it failed."""
@@ -29,7 +29,7 @@ class Row:
 
     @property
     def label(self) -> str:
-        return self.contender.label
+        return self.attack.label
 
     @property
     def distances(self) -> NDArray[Any]:
@@ -47,16 +47,22 @@ class Row:
         """Whether its mean distance is over fewer than all correctly classified samples, as some were not fooled."""
         return self.searched and bool(np.isinf(self.distances).any())
 
+    @property
+    def broken(self) -> int:
+        """Number of samples on which the attack raised an error."""
+        assert self.evaluation is not None
+        return sum(len(each.faults) for each in self.evaluation.stats)
+
     def passes(self) -> float:
         """Forward + backward, of all samples that are right, each."""
         assert self.evaluation is not None
-        spent = sum(sum(fact[name]["attacks"] for name in ("forwards", "backwards")) for fact in self.evaluation.facts)
+        spent = sum(each.forwards.attacks + each.backwards.attacks for each in self.evaluation.stats)
         return spent / max(1, int((self.distances > 0).sum()))
 
     def seconds(self) -> float:
         """Of the attack alone, without the referee."""
         assert self.evaluation is not None
-        return float(sum(fact["seconds_of"][self.norm] for fact in self.evaluation.facts))
+        return float(sum(each.seconds_by_stage[self.norm] for each in self.evaluation.stats))
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class Comparison:
     def statistics(self, norm: str) -> dict[str, Statistics]:
         """The paper's. Variants of one attack are not each other's rivals."""
         accuracies = self.accuracies(norm)
-        families = {row.label: row.contender.name for row in self.of(norm)}
+        families = {row.label: row.attack.name for row in self.of(norm)}
         return metrics.compared(accuracies, families=families) if accuracies else {}
 
     def as_json(self) -> dict[str, Any]:
@@ -113,7 +119,7 @@ class Comparison:
             "samples": len(right),
             "right": int(right.sum()),
             "fooled": int(np.isfinite(row.distances[right]).sum()),
-            "broken": sum(len(fact["faults"]) for fact in row.evaluation.facts),
+            "broken": row.broken,
             "mean_distance": mean if row.searched and np.isfinite(mean) else None,
             "robust_accuracy": self.accuracies(row.norm)[row.label].tolist(),
             **asdict(self.statistics(row.norm)[row.label]),

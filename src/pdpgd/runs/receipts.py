@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pdpgd.evaluation.job import Kind
 from pdpgd.files import SEAL, digest_of, unsealed
+from pdpgd.runs.spec import JobKind
+from pdpgd.runs.stats import ChunkStats
 
 HISTORY = "history.json"
 # As the value of a checksum looks, under whatever name.
@@ -47,7 +48,7 @@ def _is_whole(entry: object) -> bool:
     return True
 
 
-FILES: Mapping[Kind, frozenset[str]] = {
+FILES: Mapping[JobKind, frozenset[str]] = {
     "chunk": frozenset(("records", "examples")),
     "second start": frozenset(("records",)),
     "preflight": frozenset(),
@@ -56,7 +57,7 @@ FILES: Mapping[Kind, frozenset[str]] = {
 
 # The facts of receipts that have no checksum: those that every one has.
 _COMMON = frozenset(("seconds", "batch_size", "halved", "machine", "forwards", "backwards"))
-_OLD_FACTS: Mapping[Kind, frozenset[str]] = {
+_OLD_FACTS: Mapping[JobKind, frozenset[str]] = {
     "chunk": _COMMON | {"seconds_of"},
     "second start": _COMMON | {"seconds_of"},
     "preflight": _COMMON
@@ -67,27 +68,30 @@ _OLD_FACTS: Mapping[Kind, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Receipt:
+    """What was written for a job, and what it cost."""
+
     job: str | None
-    """The name of the job; None in receipts that have no checksum."""
+    """Name of the job; None in receipts that have no checksum."""
     spec: str | None
-    """The digest of the run's spec; None in the same."""
+    """Digest of the run's spec; None in receipts that have no checksum."""
     files: Mapping[str, str]
-    """The checksums of what was written, by drawer."""
-    facts: Mapping[str, Any]
-    """Timings and counts."""
+    """Checksums of the files that were written, by their directory."""
+    stats: ChunkStats
 
     def check_norms(self, norms: tuple[str, ...]) -> None:
-        """Raise ValueError unless the receipt of a chunk says how long each norm took."""
-        seconds = self.facts.get("seconds_of")
-        if not isinstance(seconds, dict) or not set(norms) <= set(seconds):
-            raise ValueError(f"expected the seconds of {', '.join(norms)}, got {seconds}")
+        """Raise ValueError unless the receipt of a chunk has the seconds of each norm."""
+        seconds = self.stats.seconds_by_stage
+        if not set(norms) <= set(seconds):
+            raise ValueError(f"expected the seconds of {', '.join(norms)}, got {dict(seconds)}")
 
-    def to_json(self) -> dict[str, Any]:
-        content = json.loads(json.dumps(asdict(self)))
+    def as_json(self) -> dict[str, Any]:
+        """Return the entries of the file, with their checksum."""
+        entries = {"job": self.job, "spec": self.spec, "files": dict(self.files), "facts": self.stats.as_json()}
+        content = json.loads(json.dumps(entries))
         return {"receipt": content, "sha256": digest_of(content)}
 
 
-def read_receipt(content: bytes, kind: Kind) -> Receipt:
+def read_receipt(content: bytes, kind: JobKind) -> Receipt:
     """The receipt of a job of this kind; ValueError if it is damaged."""
     entries = json.loads(content)
     if not isinstance(entries, dict):
@@ -105,10 +109,10 @@ def _checked(entries: Mapping[str, Any]) -> Receipt:
     expected = {"job", "spec", "files", "facts"}
     if not isinstance(content, dict) or set(content) != expected:
         raise ValueError(f"expected a receipt with the entries {_listed(expected)}")
-    return Receipt(**content)
+    return Receipt(content["job"], content["spec"], content["files"], ChunkStats.from_json(content["facts"]))
 
 
-def _old(entries: Mapping[str, Any], kind: Kind) -> Receipt:
+def _old(entries: Mapping[str, Any], kind: JobKind) -> Receipt:
     """Read a receipt without a checksum, as older runs have; only its keys and types can be checked."""
     facts = dict(entries)
     files = facts.pop("files", None)
@@ -123,9 +127,7 @@ def _old(entries: Mapping[str, Any], kind: Kind) -> Receipt:
         passes = facts[name]
         if not isinstance(passes, dict) or set(passes) != {"attacks", "checks"}:
             raise ValueError(f"expected {name} of the attacks and of the checks, got {passes!r}")
-    if kind != "preflight":
-        facts = {"faults": {}, **facts}
-    return Receipt(None, None, files, facts)
+    return Receipt(None, None, files, ChunkStats.from_json(facts))
 
 
 def _listed(names: Mapping[str, Any] | frozenset[str] | set[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -138,6 +138,27 @@ def facts_of(content: bytes) -> dict[str, str]:
     with _reading(arrow):
         found = parquet.read_schema(arrow.BufferReader(content)).metadata or {}
         return {name.decode(): value.decode() for name, value in found.items()}
+
+
+# Forward + backward passes at which the best so far is kept: ten a decade, as far as a sample went.
+MARKS = np.unique(np.round(10 ** np.arange(0, 7.01, 0.1)).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The best so far of the norm's own attack."""
+
+    passes: NDArray[Any]
+    """Marks, shape (marks,)."""
+    distances: NDArray[Any]
+    """Shape (samples, marks): inf if none was found with so many passes; nan where the attack does not tell."""
+
+
+def joined_traces(parts: Sequence[NDArray[Any]]) -> Trace | None:
+    """Of all chunks; one that ended earlier stays at its last. None if no sample has any."""
+    marks = max(part.shape[1] for part in parts)
+    distances = np.concatenate([np.pad(part, ((0, 0), (0, marks - part.shape[1])), mode="edge") for part in parts])
+    return None if np.isnan(distances).all() else Trace(MARKS[:marks], distances)
 
 
 def to_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pdpgd.evaluation.sanity import CHEAP
 from pdpgd.runs import records
 from pdpgd.runs.records import Columns
+from pdpgd.runs.stats import ChunkStats, PreflightStats
+
+CHEAP = ("sign step", "gradient step", "steepest pixels", "noise", "another image")
+"""Names of the cheap attacks, as the column `source` of the records has them."""
 
 # Shares of the samples (or of the distance) above which a sign is one.
 BOUNDS = {
@@ -79,66 +82,64 @@ class Reliability:
         return f"{LOOK}: {', '.join(check.name for check in self.alarms)}" if self.alarms else self.word
 
 
-def before(look: Mapping[str, Any]) -> tuple[Check, ...]:
+def before(look: PreflightStats) -> tuple[Check, ...]:
     """What the model shows before it is attacked."""
-    count = look["samples"]
+    count = look.samples
     return (
         _random_weights(look),
-        _at_most("train mode", look["modules_in_train_mode"], 0, "{value:.0f} parts of the model are in train mode"),
+        _at_most("train mode", look.modules_in_train_mode, 0, "{value:.0f} parts of the model are in train mode"),
         _at_most(
             "randomised",
-            look["repeated"],
+            look.repeated,
             1,
             f"asked {count} samples three times, the logits differ by {{value:.2g}} times what rounding explains",
         ),
         _at_most(
             "depends on the batch",
-            look["alone"],
+            look.alone,
             # A batch and a single sample go through different kernels: some difference is normal.
             500,
             "alone and in a batch, the logits differ by {value:.2g} times what rounding explains",
         ),
         _at_most(
             "probabilities",
-            look["probabilities"],
+            look.probabilities,
             BOUNDS["probabilities"],
             f"the outputs are probabilities, not logits, for {{value:.1%}} of {count} samples",
         ),
         _at_most(
             "zero gradients",
-            look["no_gradient"],
+            look.no_gradient,
             BOUNDS["zero gradients"],
             f"the gradient is zero for {{value:.1%}} of {count} samples",
         ),
         _at_most(
             "broken gradients",
-            look["broken_gradient"],
+            look.broken_gradient,
             0,
             f"the gradient is NaN or infinite for {{value:.1%}} of {count} samples",
         ),
         _at_most(
             "unstable",
-            look["shaken"],
+            look.shaken,
             BOUNDS["unstable"],
             f"noise of half a grey step changes the class of {{value:.1%}} of {count} samples",
         ),
     )
 
 
-def _random_weights(look: Mapping[str, Any]) -> Check:
+def _random_weights(look: PreflightStats) -> Check:
     name, unmeasured = "random weights", "it was not measured where the weights are from"
-    if "random_parameters" not in look:
+    if not look.random_parameters_measured:
         return Check(name, None, np.nan, 0, unmeasured)
-    count = look["random_parameters"]
+    count = look.random_parameters
     if count is None:
         return Check(name, None, np.nan, 0, "a model that is loaded already does not say where its weights are from")
     advice = ": give the weights that belong to it" if count else ""
     return _at_most(name, count, 0, f"{{value:,.0f}} parameters are drawn at random when the model is built{advice}")
 
 
-def after(
-    columns: Columns, second: Columns | None, facts: Iterable[Mapping[str, Any]], *, classes: int
-) -> tuple[Check, ...]:
+def after(columns: Columns, second: Columns | None, stats: Iterable[ChunkStats], *, classes: int) -> tuple[Check, ...]:
     """What the results show: of each sign, the norm in which it is worst."""
     norms = list(dict.fromkeys(columns["norm"].tolist()))
     parts = {norm: _where(columns, columns["norm"] == norm) for norm in norms}
@@ -148,7 +149,7 @@ def after(
         *_of_the_inputs(parts[norms[0]], classes),
         *_of_the_search(attacked, gains),
         *_of_the_points(attacked),
-        _claims(attacked, facts),
+        _claims(attacked, stats),
     )
 
 
@@ -237,10 +238,10 @@ def _of_the_points(attacked: Mapping[str, Columns]) -> tuple[Check, ...]:
     )
 
 
-def _claims(attacked: Mapping[str, Columns], facts: Iterable[Mapping[str, Any]]) -> Check:
+def _claims(attacked: Mapping[str, Columns], stats: Iterable[ChunkStats]) -> Check:
     """Counted by the referee's own counter, not by the attack's word."""
     claimed = sum(int(part["backwards"].sum()) for part in attacked.values())
-    counted = sum(int(fact["backwards"]["attacks"]) for fact in facts)
+    counted = sum(each.backwards.attacks for each in stats)
     if claimed == 0 and counted > 0:
         return Check("passes", None, np.nan, 0.01, f"{counted:,} backward passes were counted, the attacks say nothing")
     tried = any(len(part["sample"]) for part in attacked.values())

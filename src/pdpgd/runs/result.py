@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pdpgd.errors import InvalidInputError, UnknownNameError, need
-from pdpgd.runs import metrics, records, trace
+from pdpgd.errors import InvalidInputError, StorageError, UnfinishedError, UnknownNameError, need
+from pdpgd.runs import metrics, records, reliability
+from pdpgd.runs.disk_store import DiskStore
 from pdpgd.runs.metrics import Curve
-from pdpgd.runs.records import Columns
+from pdpgd.runs.records import Columns, Trace
 from pdpgd.runs.reliability import Reliability
-from pdpgd.runs.spec import RunSpec
+from pdpgd.runs.spec import PREFLIGHT, SECOND_START, RunSpec, chunks_of, jobs_of
+from pdpgd.runs.stats import ChunkStats, Passes
 from pdpgd.runs.store import Store
-from pdpgd.runs.trace import Trace
 
 # The shares of the curve that a summary gives the radius of.
 DECILES = tuple(share / 10 for share in range(1, 10))
@@ -31,10 +32,10 @@ class Evaluation:
     columns: Columns
     """A row a sample and norm; `records.COLUMNS` says what each column is."""
     reliability: Reliability
-    facts: tuple[Mapping[str, Any], ...]
+    stats: tuple[ChunkStats, ...]
     """Timings and counts of each chunk."""
-    checks: tuple[Mapping[str, Any], ...]
-    """The same of what was done for the reliability report alone."""
+    check_stats: tuple[ChunkStats, ...]
+    """Timings and counts of the jobs that only serve the reliability report."""
     folder: Path | None
     """Where the results lie; None if they were not to be kept."""
     notes: tuple[str, ...]
@@ -127,7 +128,7 @@ class Evaluation:
         self._check_norm(norm)
         parts = [self.store.examples(chunk).get(f"{norm}_trace") for chunk in self.chunks]
         kept = [part for part in parts if part is not None]
-        return trace.joined_traces(kept) if len(kept) == len(parts) else None
+        return records.joined_traces(kept) if len(kept) == len(parts) else None
 
     def to_pandas(self) -> Any:
         """A DataFrame with a row a sample and norm."""
@@ -146,9 +147,9 @@ class Evaluation:
             "samples": self.samples,
             "clean_accuracy": self.clean_accuracy,
             "norms": {norm: self._norm_as_json(norm) for norm in self.norms},
-            "forwards": self._passes("forwards"),
-            "backwards": self._passes("backwards"),
-            "seconds": sum(fact["seconds"] for fact in (*self.facts, *self.checks)),
+            "forwards": self._passes(lambda stats: stats.forwards),
+            "backwards": self._passes(lambda stats: stats.backwards),
+            "seconds": sum(each.seconds for each in (*self.stats, *self.check_stats)),
             "reliability": {
                 "verdict": self.reliability.word,
                 "alarms": [check.name for check in self.reliability.alarms],
@@ -199,10 +200,10 @@ class Evaluation:
             "found_by": _tally(self.column("source", norm)),
         }
 
-    def _passes(self, name: str) -> dict[str, int]:
-        """Of the attacks whose points count, and of everything else: the referee, the cheap attacks, the checks."""
-        attacks = sum(fact[name]["attacks"] for fact in self.facts)
-        every = sum(sum(fact[name].values()) for fact in (*self.facts, *self.checks))
+    def _passes(self, passes: Callable[[ChunkStats], Passes]) -> dict[str, int]:
+        """Count the passes of the attacks, and of everything else: referee, cheap attacks and checks."""
+        attacks = sum(passes(each).attacks for each in self.stats)
+        every = sum(passes(each).total for each in (*self.stats, *self.check_stats))
         return {"attacks": attacks, "checks": every - attacks}
 
     def _check_grid(self, eight_bit: bool) -> None:
@@ -239,3 +240,67 @@ def _shown(value: float | None) -> str:
 def _tally(sources: Sequence[str] | NDArray[Any]) -> dict[str, int]:
     names, counts = np.unique(np.asarray(sources, dtype=str), return_counts=True)
     return {str(name): int(count) for name, count in zip(names, counts, strict=True) if name}
+
+
+def assemble(spec: RunSpec, store: Store) -> Evaluation:
+    """Put the results of a run together, all of whose jobs are done."""
+    chunks = tuple(chunks_of(jobs_of(spec)))
+    results = [store.result(name) for name in chunks]
+    columns = records.joined([result.columns for result in results if result.columns is not None])
+    stats = tuple(result.stats for result in results)
+    first = store.result(PREFLIGHT).stats
+    assert first.preflight is not None
+    checks, check_stats = reliability.before(first.preflight), [first]
+    if spec.checks:
+        second = store.result(SECOND_START)
+        checks = (*checks, *reliability.after(columns, second.columns, stats, classes=first.preflight.classes))
+        check_stats.append(second.stats)
+    halved = [memory_note(name, each) for name, each in zip(chunks, stats, strict=True) if each.halved]
+    broken = [f"the attack broke on sample {where}: {why}" for each in stats for where, why in each.faults.items()]
+    return Evaluation(
+        spec=spec,
+        columns=columns,
+        reliability=Reliability(checks, checked=spec.checks),
+        stats=stats,
+        check_stats=tuple(check_stats),
+        folder=store.folder,
+        notes=(*store.notes, *halved, *broken),
+        store=store,
+        chunks=chunks,
+    )
+
+
+def load_evaluation(folder: str | Path) -> Evaluation:
+    """Load the results of a finished run.
+
+    Args:
+        folder: Directory of the run.
+
+    Returns:
+        The evaluation, as `evaluate` returned it.
+
+    Raises:
+        StorageError: The directory is not that of a run.
+        UnfinishedError: Some jobs of the run are missing or damaged.
+
+    Example:
+        >>> load_evaluation("runs/mnist").robust_accuracy(0.1, "linf")  # doctest: +SKIP
+    """
+    store = DiskStore(Path(folder).expanduser())
+    spec = store.spec()
+    if spec is None:
+        raise StorageError(f"{store.folder}: expected the directory of a run, got one without spec.json")
+    faults = [f"{name} is {fault}" for name in jobs_of(spec) if (fault := store.fault(name))]
+    if faults:
+        raise UnfinishedError(
+            f"{store.folder}: expected a finished run, got one where {', '.join(faults[:3])}; "
+            "start the command that made it again"
+        )
+    return assemble(spec, store)
+
+
+def memory_note(job: str, stats: ChunkStats) -> str:
+    """Say that the batch of a job was halved."""
+    return (
+        f"{job}: not enough memory for the batch; done in batches of {stats.batch_size}, which may change the last bits"
+    )

@@ -1,76 +1,113 @@
-"""An attack of a comparison, as a user writes it: a name, or NAME:RESTARTS."""
+"""What is asked of a run: the attack, the run itself, and the jobs that it is divided into."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
-from pdpgd import catalogue
 from pdpgd.errors import InvalidInputError, expect_setting
 from pdpgd.files import digest_of
-from pdpgd.norms import norm_of
-
-
-@dataclass(frozen=True)
-class AttackSpec:
-    """An attack of the catalogue, and with how many restarts if not with its own."""
-
-    name: str
-    restarts: int | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> AttackSpec:
-        name, colon, restarts = text.strip().partition(":")
-        catalogue.entry_of(name)
-        if not colon:
-            return cls(name)
-        if not restarts.isdecimal() or int(restarts) < 1:
-            raise InvalidInputError(f"attacks: expected NAME or NAME:RESTARTS such as pgd:10, got {text!r}")
-        return cls(name, int(restarts))
-
-    @property
-    def label(self) -> str:
-        return self.name if self.restarts is None else f"{self.name}:{self.restarts}"
-
 
 FORMAT = 3
 DIFFERENCES_SHOWN = 12
-# Without these, a run cannot be read.
+# Without these entries, a run cannot be read.
 _NEEDED: Mapping[str, Mapping[str, type]] = {
     "model": {"source": str, "sha256": str},
     "data": {"name": str, "samples": int, "sha256": str},
 }
 
+JobKind = Literal["chunk", "second start", "preflight"]
+
+PREFLIGHT, SECOND_START = "preflight", "second-start"
+PREFLIGHT_SAMPLES = 64
+"""Number of samples on which the model is checked before the run."""
+SECOND_STARTS = (8, 64)
+"""Minimum and maximum number of samples that are attacked from a second start; between them, one in thirty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackSpec:
+    """An attack as asked for.
+
+    Args:
+        name: Name of the attack in the catalogue, or of the user's own function.
+        budget: Maximum number of forward plus backward passes per sample and norm; None for an attack that has
+            settings instead.
+        restarts: Number of random starts; None for the attack's own default.
+        settings: Settings of the attack that override those implied by the budget, without `restarts`.
+        function: The user's own attack, in the shape of `pdpgd.Attack`; None for an attack of the catalogue.
+
+    Example:
+        >>> AttackSpec.parse("pgd:10").label
+        'pgd:10'
+    """
+
+    name: str
+    budget: int | None = None
+    restarts: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    function: Callable[..., Any] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> AttackSpec:
+        """Read an attack as users write it.
+
+        Args:
+            text: NAME or NAME:RESTARTS.
+
+        Returns:
+            The attack, without a budget; whether the catalogue has it is not checked.
+
+        Raises:
+            InvalidInputError: The number of restarts is not an integer of at least 1.
+        """
+        name, colon, restarts = text.strip().partition(":")
+        if not colon:
+            return cls(name=name)
+        if not restarts.isdecimal() or int(restarts) < 1:
+            raise InvalidInputError(f"attacks: expected NAME or NAME:RESTARTS such as pgd:10, got {text!r}")
+        return cls(name=name, restarts=int(restarts))
+
+    @property
+    def label(self) -> str:
+        """The attack as users write it: NAME or NAME:RESTARTS."""
+        return self.name if self.restarts is None else f"{self.name}:{self.restarts}"
+
+    @property
+    def all_settings(self) -> dict[str, Any]:
+        """The settings, including the number of restarts if it is given."""
+        return dict(self.settings) if self.restarts is None else {**self.settings, "restarts": self.restarts}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """The identity of a run: the same spec gives the same bits on the same machine."""
+    """The identity of a run. The same spec gives the same bits on the same machine."""
 
     model: Mapping[str, Any]
-    """Where it came from, and the checksum of its weights."""
+    """Source of the model and checksum of its weights."""
     data: Mapping[str, Any]
-    """Its name, the number and shape of its samples, and their checksum."""
+    """Name of the data, number and shape of its samples, and their checksum."""
     norms: tuple[str, ...]
-    """In the order in which they are attacked: what one found seeds the next."""
+    """Norms in the order in which they are attacked: adversarial examples of one are warm starts for the next."""
     attack: str
     budget: int | None
-    """Forward + backward passes a sample and norm; None for an attack that has settings of its own instead."""
+    """Maximum number of forward plus backward passes per sample and norm; None for an attack with its own settings."""
     seed: int
     chunk_size: int
-    """Samples that are attacked, judged and written together."""
+    """Number of samples that are attacked, judged and written together."""
     batch_size: int
-    """Rows that go through the model together."""
+    """Maximum number of rows per forward pass."""
     threads: int
-    """Of the CPU, for each chunk: sums are taken in another order with another number."""
+    """CPU threads per chunk. The order of sums, and so the last bits, depend on it."""
     device: str
     made_with: Mapping[str, str]
-    """Versions of what computes the numbers."""
+    """Versions of the libraries that compute the numbers."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the attack, where they are not what the budget makes them."""
+    """Settings of the attack that override those implied by the budget."""
     checks: bool = True
-    """Whether the cheap attacks, the grid of 8 bits and the second starts are a part of it."""
+    """Whether cheap attacks, quantization to 8 bits and second starts are part of the run."""
     format: int = field(default=FORMAT)
 
     def __post_init__(self) -> None:
@@ -78,8 +115,6 @@ class RunSpec:
             raise InvalidInputError("norms: expected at least one, got none")
         if len(set(self.norms)) < len(self.norms):
             raise InvalidInputError(f"norms: expected each one once, got {', '.join(self.norms)}")
-        for norm in self.norms:
-            norm_of(norm)
         for name in ("chunk_size", "batch_size", "threads"):
             value = getattr(self, name)
             expect_setting(self, name, "an integer of at least 1", type(value) is int and value >= 1)
@@ -87,19 +122,30 @@ class RunSpec:
 
     @property
     def model_name(self) -> str:
-        """Where the model came from, and what its logits are pooled over."""
+        """Source of the model, and the groups of classes that its logits are pooled over."""
         pool = self.model.get("pool")
         return f"{self.model['source']}{f' pooled over {pool}' if pool else ''}"
 
+    @property
+    def samples(self) -> int:
+        """Number of samples of the run."""
+        return int(self.data["samples"])
+
     def as_json(self) -> dict[str, Any]:
+        """Return the entries of spec.json."""
         entries: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return entries
 
     @classmethod
     def from_json(cls, entries: object) -> RunSpec:
+        """Read the entries of spec.json.
+
+        Raises:
+            InvalidInputError: They are not those of a spec.
+        """
         known = {entry.name for entry in fields(cls)}
         if isinstance(entries, dict) and entries.get("format") == 2:
-            # Runs that were begun before attacks had settings of their own.
+            # Format 2 had neither settings nor a choice of checks.
             entries = {**entries, "settings": {}, "checks": True, "format": FORMAT}
         if not isinstance(entries, dict) or set(entries) != known or entries["format"] != FORMAT:
             raise InvalidInputError(f"expected a spec of format {FORMAT} with the entries {', '.join(sorted(known))}")
@@ -111,12 +157,36 @@ class RunSpec:
         return cls(**{**entries, "norms": tuple(entries["norms"])})
 
     def digest(self) -> str:
+        """Return the SHA-256 of the entries."""
         return digest_of(self.as_json())
 
 
-def differences(there: RunSpec, asked: RunSpec) -> list[str]:
-    """What another spec would have to change, a line each."""
-    old, new = _flattened(there.as_json()), _flattened(asked.as_json())
+def jobs_of(spec: RunSpec) -> dict[str, range]:
+    """Divide a run into jobs: map the name of every job to the samples that it covers."""
+    count = spec.samples
+    jobs = {PREFLIGHT: range(min(count, PREFLIGHT_SAMPLES))}
+    for number, first in enumerate(range(0, count, spec.chunk_size)):
+        jobs[f"chunk-{number:05d}"] = range(first, min(first + spec.chunk_size, count))
+    if spec.checks:
+        least, most = SECOND_STARTS
+        jobs[SECOND_START] = range(min(count, max(least, min(most, count // 30))))
+    return jobs
+
+
+def chunks_of(jobs: Iterable[str]) -> list[str]:
+    """Return the names of the jobs that are chunks."""
+    return [name for name in jobs if kind_of(name) == "chunk"]
+
+
+def kind_of(job: str) -> JobKind:
+    """Return the kind of a job, which its name determines."""
+    kinds: dict[str, JobKind] = {PREFLIGHT: "preflight", SECOND_START: "second start"}
+    return kinds.get(job, "chunk")
+
+
+def differences(stored: RunSpec, asked: RunSpec) -> list[str]:
+    """List the entries in which two specs differ, one line each."""
+    old, new = _flattened(stored.as_json()), _flattened(asked.as_json())
     return [
         f"{name}: {_short(old.get(name, 'nothing'))} there, {_short(new.get(name, 'nothing'))} asked"
         for name in sorted(old.keys() | new.keys())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pdpgd import PDGDConfig, PDPGDConfig, UnknownNameError, paper_config
-from pdpgd.attacks.config import MODEL_KINDS, PAPER_NORMS, START_RADIUS, paper_case
+from pdpgd.paper import MODEL_KINDS, PAPER_NORMS, START_RADIUS, paper_case
 
 ALL = [(data, norm, kind) for data in START_RADIUS for norm in PAPER_NORMS for kind in MODEL_KINDS]
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from pdpgd.errors import UnfinishedError
 from pdpgd.evaluation.evaluate import evaluate
-from pdpgd.evaluation.sanity import CHEAP
+from pdpgd.runs.reliability import CHEAP
 from pdpgd.runs.result import Evaluation
 from support.models import Stubborn, TinyConv, ramp_affine
 

@@ -17,8 +17,9 @@ from pdpgd.attacks.base import AttackResult
 from pdpgd.errors import EngineError, InvalidInputError, ModelError, UnfinishedError, UnknownNameError
 from pdpgd.evaluation.engines import Failure, Processes, Result, attempted, completed, loaded
 from pdpgd.evaluation.evaluate import evaluate
-from pdpgd.evaluation.job import Job, Outcome
+from pdpgd.evaluation.job import Job
 from pdpgd.evaluation.model_handle import LiveModel, NamedModel
+from pdpgd.runs.stats import JobResult
 from support.bad_models import Spoiling
 from support.models import Affine, random_affine
 from support.patience import PATIENCE
@@ -195,7 +196,7 @@ class Office:
         if name == "lost":
             self.taken[name].set_exception(ConnectionError("gone"))
         else:
-            self.taken[name].set_result(Outcome({"name": name}))
+            self.taken[name].set_result(JobResult({"name": name}))
 
 
 def test_no_more_jobs_are_made_than_are_under_way() -> None:
@@ -229,7 +230,7 @@ def test_what_is_done_comes_before_what_is_lost() -> None:
     """Whichever of the two comes first in a set."""
     for _ in range(20):
         results = completed(Office().submit, [job("lost"), job("done")], at_once=2)
-        assert next(results) == ("done", Outcome({"name": "done"}))
+        assert next(results) == ("done", JobResult({"name": "done"}))
         with pytest.raises(ConnectionError, match="gone"):
             next(results)
 

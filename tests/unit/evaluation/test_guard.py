@@ -14,14 +14,14 @@ import torch
 from torch import Generator, Tensor, nn
 
 from pdpgd.errors import ModelChangedError, PdpgdWarning, UnfinishedError
-from pdpgd.evaluation.bound_attack import BoundAttack
 from pdpgd.evaluation.engines import Failure, Models
 from pdpgd.evaluation.evaluate import evaluate
 from pdpgd.evaluation.guard import Guard
-from pdpgd.evaluation.job import Job, Outcome
+from pdpgd.evaluation.job import Job, run_job
 from pdpgd.evaluation.model_handle import LiveModel, NamedModel
-from pdpgd.evaluation.work import carry_out
 from pdpgd.models.loading import load_model
+from pdpgd.runs.spec import AttackSpec
+from pdpgd.runs.stats import JobResult
 from support.bad_models import Dropping, Noisy
 from support.models import Counting, TinyConv
 from support.specs import small_spec
@@ -217,7 +217,7 @@ SPEC = small_spec(norms=("l2",), attack="mine", budget=None)
 
 
 def job(images: Tensor, labels: Tensor, attack: Callable[..., Any], *, name: str = "chunk-00000") -> Job:
-    return Job(name, "chunk", SPEC, BoundAttack("mine", None, attack), images, labels, torch.arange(len(images)))
+    return Job(name, "chunk", SPEC, AttackSpec(name="mine", function=attack), images, labels, torch.arange(len(images)))
 
 
 def honest(model: nn.Module, inputs: Tensor, labels: Tensor, *, norm: str) -> Any:
@@ -267,7 +267,7 @@ def test_a_model_that_changes_by_itself_or_answers_by_chance_is_not_held_against
     }[kind]()
     guard = Guard()
     for _ in range(3):
-        carry_out(job(images, labels, honest), fickle, guard=guard)
+        run_job(job(images, labels, honest), fickle, guard=guard)
     assert not guard.changed
 
 
@@ -281,7 +281,7 @@ def test_weights_that_an_attack_changes_are_seen_where_others_change_by_themselv
         pytest.warns(PdpgdWarning, match="train mode"),
         pytest.raises(ModelChangedError, match=r"got one with other weights model\.last\.weight"),
     ):
-        carry_out(job(images, labels, tampering(change)), TrainMode(model))
+        run_job(job(images, labels, tampering(change)), TrainMode(model))
 
 
 def test_an_attack_that_fails_after_it_changed_the_model_spoils_no_later_chunk() -> None:
@@ -295,17 +295,17 @@ def test_an_attack_that_fails_after_it_changed_the_model_spoils_no_later_chunk()
     failed = models.do(job(pictures, clean, breaks))
     assert isinstance(failed, Failure)
     assert "ArithmeticError: no" in failed.message
-    assert isinstance(models.do(job(pictures, clean, honest)), Outcome)
+    assert isinstance(models.do(job(pictures, clean, honest)), JobResult)
 
 
 def test_a_fresh_model_costs_two_passes_of_eight_samples_and_a_chunk_one_pass_more(
     model: TinyConv, images: Tensor, labels: Tensor
 ) -> None:
     counting, guard = Counting(model), Guard()
-    first = carry_out(job(images, labels, honest), counting, guard=guard).facts
-    assert sum(first["forwards"].values()) == sum(counting.forwards)
-    second = carry_out(job(images, labels, honest), counting, guard=guard).facts
-    assert sum(first["forwards"].values()) - sum(second["forwards"].values()) == 16
+    first = run_job(job(images, labels, honest), counting, guard=guard).stats
+    assert first.forwards.total == sum(counting.forwards)
+    second = run_job(job(images, labels, honest), counting, guard=guard).stats
+    assert first.forwards.total - second.forwards.total == 16
 
 
 def test_a_live_model_that_was_changed_is_refused_before_its_next_job(

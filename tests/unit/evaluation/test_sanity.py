@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.evaluation.referee import Referee
-from pdpgd.evaluation.sanity import CHEAP, cheap_points
+from pdpgd.evaluation.sanity import cheap_points
+from pdpgd.runs.reliability import CHEAP
 from support.models import Counting, Stubborn, TinyConv, ramp_affine
 from support.rounding import assert_fooled
 

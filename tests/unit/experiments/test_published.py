@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pdpgd.attacks.config import PAPER_RADII
 from pdpgd.catalogue import ATTACKS
 from pdpgd.experiments import published
+from pdpgd.paper import PAPER_RADII
 from pdpgd.runs.metrics import compared
 
 PAPER = Path(__file__).parents[4] / "shared" / "paper"

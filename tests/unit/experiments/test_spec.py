@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pdpgd.attacks.config import PAPER_RADII
 from pdpgd.errors import InvalidInputError, UnknownNameError
 from pdpgd.experiments.plan import asks
 from pdpgd.experiments.spec import ExperimentSpec, changed, load_spec, parse_spec, shipped
 from pdpgd.models import zoo
 from pdpgd.models.paper_nets import PAPER_NETS
+from pdpgd.paper import PAPER_RADII
 
 SPEC = """
 title = "one"

@@ -8,7 +8,7 @@ import pytest
 
 from pdpgd.report import charts
 from pdpgd.report.charts import Line
-from pdpgd.runs.trace import Trace
+from pdpgd.runs.records import Trace
 
 DISTANCES = np.array([0.0, 0.1, 0.2, 0.2, 0.4, np.inf])
 NAME = "<b>&%{x}"

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from pdpgd.errors import PdpgdError, StorageError, UnfinishedError
-from pdpgd.evaluation.evaluate import evaluate, load_evaluation
+from pdpgd.evaluation.evaluate import evaluate
 from pdpgd.runs import records
-from pdpgd.runs.result import Evaluation
-from pdpgd.runs.store import DiskStore
+from pdpgd.runs.disk_store import DiskStore
+from pdpgd.runs.result import Evaluation, load_evaluation
 from support.models import TinyConv
 
 FLIPS = 60
@@ -89,7 +89,7 @@ def flips(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def same(one: Evaluation, other: Evaluation) -> bool:
-    return (one.spec, one.facts, one.checks) == (other.spec, other.facts, other.checks) and all(
+    return (one.spec, one.stats, one.check_stats) == (other.spec, other.stats, other.check_stats) and all(
         np.array_equal(column, other.columns[name], equal_nan=column.dtype.kind == "f")
         for name, column in one.columns.items()
     )
@@ -210,7 +210,7 @@ def test_a_run_of_before_is_read_and_nothing_of_it_is_done_again(run: Run, undis
     before = {path: path.read_bytes() for path in damaged.rglob("*.json") if path.name != "summary.json"}
     read, whole = load_evaluation(damaged), load_evaluation(undisturbed)
     assert read.as_json()["norms"] == whole.as_json()["norms"]
-    assert [fact["seconds"] for fact in read.facts] == [fact["seconds"] for fact in whole.facts]
+    assert [each.seconds for each in read.stats] == [each.seconds for each in whole.stats]
     assert run(damaged).notes == ()
     assert {path: path.read_bytes() for path in before} == before
 
@@ -291,11 +291,11 @@ def test_what_was_copied_from_another_run_is_done_again(
 def test_records_of_other_samples_are_done_again(run: Run, damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a receipt says of them."""
     store = DiskStore(damaged)
-    outcome = store.outcome("chunk-00001")
+    outcome = store.result("chunk-00001")
     assert outcome.columns is not None
     store.spec()
-    store.keep(
-        "chunk-00001", type(outcome)(outcome.facts, {**outcome.columns, "sample": outcome.columns["sample"] + 1})
+    store.save(
+        "chunk-00001", type(outcome)(outcome.stats, {**outcome.columns, "sample": outcome.columns["sample"] + 1})
     )
     assert store.fault("chunk-00001") is not None
 
@@ -306,19 +306,19 @@ def test_a_sample_that_was_fooled_at_no_distance_is_neither_kept_nor_read(
 ) -> None:
     store = DiskStore(damaged)
     store.spec()
-    outcome = store.outcome("chunk-00002")
+    outcome = store.result("chunk-00002")
     assert outcome.columns is not None
     examples = store.examples("chunk-00002")
     wrong = outcome.columns["distance"].copy()
     (row, *_) = np.flatnonzero(outcome.columns["status"] == records.FOOLED)
     wrong[row] = distance
-    broken = type(outcome)(outcome.facts, {**outcome.columns, "distance": wrong}, examples)
+    broken = type(outcome)(outcome.stats, {**outcome.columns, "distance": wrong}, examples)
     before = results(damaged)
     with pytest.raises(PdpgdError, match=rf"expected a distance above 0 of a sample that was fooled, got {distance}"):
-        store.keep("chunk-00002", broken)
+        store.save("chunk-00002", broken)
     assert results(damaged) == before
-    monkeypatch.setattr("pdpgd.runs.store._refuse_contradictions", lambda columns: None)
-    store.keep("chunk-00002", broken)
+    monkeypatch.setattr("pdpgd.runs.disk_store.refuse_contradictions", lambda columns: None)
+    store.save("chunk-00002", broken)
     fault = store.fault("chunk-00002")
     assert fault is not None
     assert "expected a distance above 0 of a sample that was fooled" in fault

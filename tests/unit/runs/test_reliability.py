@@ -19,10 +19,10 @@ from pdpgd.attacks.base import AttackResult, Observation, Observe
 from pdpgd.classifier import Model
 from pdpgd.cli.evaluate import Requirement
 from pdpgd.errors import PdpgdWarning
-from pdpgd.evaluation.evaluate import evaluate, load_evaluation
+from pdpgd.evaluation.evaluate import evaluate
 from pdpgd.evaluation.sanity import preflight
 from pdpgd.runs.reliability import Check, before
-from pdpgd.runs.result import Evaluation
+from pdpgd.runs.result import Evaluation, load_evaluation
 from support.bad_models import Dropping, Gregarious, Noisy, NoSlope, Parity, Probabilities, Quantised
 from support.models import Affine, TinyConv, ramp_affine
 
@@ -148,8 +148,9 @@ def test_a_gradient_that_does_not_reach_the_inputs_counts_as_zero(images: Tensor
     def shelf(x: Tensor) -> Tensor:
         return torch.eye(2)[(x.flatten(1).sum(1) > 54).long()]
 
-    look = preflight(shelf, images, shelf(images).argmax(1), batch_size=5, seed=0)
-    assert look["no_gradient"] == 1.0
+    look = preflight(shelf, images, shelf(images).argmax(1), batch_size=5, seed=0, random_parameters=None).preflight
+    assert look is not None
+    assert look.no_gradient == 1.0
 
 
 def test_classes_that_flip_under_tiny_noise_are_seen(images: Tensor) -> None:
@@ -464,8 +465,10 @@ def test_weights_that_are_given_are_not_random(factories: Path, sixes: Tensor) -
 
 
 def test_a_look_that_was_kept_before_a_check_was_made_says_so(conv: TinyConv, images: Tensor) -> None:
-    look = preflight(conv, images, answers(conv, images), batch_size=5, seed=0)
-    assert "random_parameters" not in look
+    look = preflight(conv, images, answers(conv, images), batch_size=5, seed=0, random_parameters=None).preflight
+    assert look is not None
+    look = replace(look, random_parameters_measured=False)
+    assert "random_parameters" not in look.as_json()
     check = next(check for check in before(look) if check.name == "random weights")
     assert check.passed is None
     assert check.sentence == "it was not measured where the weights are from"

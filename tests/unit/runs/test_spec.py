@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pdpgd import evaluate
 from pdpgd.errors import InvalidInputError, UnknownNameError
 from pdpgd.runs.spec import RunSpec, differences
 
@@ -103,7 +104,12 @@ def test_norms_that_are_missing_doubled_or_unknown_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="norms: expected each one once, got l2, l1, l2"):
         replace(SPEC, norms=("l2", "l1", "l2"))
     with pytest.raises(UnknownNameError, match=r"expected one of .*, got 'l3'"):
-        replace(SPEC, norms=("l3",))
+        evaluate("mnist-plain", "mnist-1000", norms=("l3",), limit=2)
+
+
+def test_a_run_in_a_norm_that_is_not_registered_here_can_be_read() -> None:
+    """Reading needs no torch, and so no operators of the norm."""
+    assert RunSpec.from_json(replace(SPEC, norms=("columns",)).as_json()).norms == ("columns",)
 
 
 @pytest.mark.parametrize(

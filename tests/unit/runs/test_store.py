@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.errors import InvalidInputError, StorageError, UnfinishedError
-from pdpgd.evaluation.evaluate import evaluate, load_evaluation
-from pdpgd.runs.result import Evaluation
-from pdpgd.runs.store import DiskStore
+from pdpgd.evaluation.evaluate import evaluate
+from pdpgd.runs.disk_store import DiskStore
+from pdpgd.runs.result import Evaluation, load_evaluation
 from support.models import Counting, TinyConv
 
 Run = Callable[..., Evaluation]
@@ -253,7 +253,7 @@ def test_a_spec_that_does_not_read_is_not_written_over(run: Run, finished: Path)
 def test_a_second_run_is_kept_out_and_let_in_when_the_first_is_gone(run: Run, finished: Path) -> None:
     before = files(finished)
     with (
-        DiskStore(finished).alone(),
+        DiskStore(finished).exclusive(),
         pytest.raises(StorageError, match="another run is at work in this directory"),
     ):
         run()

@@ -12,8 +12,9 @@ import torch
 
 import pdpgd
 from pdpgd.attacks.base import History
-from pdpgd.runs import records, trace
-from pdpgd.runs.trace import MARKS, joined_traces, spread, traced
+from pdpgd.evaluation.chunk import nothing_traced, spread, traced
+from pdpgd.runs import records
+from pdpgd.runs.records import MARKS, joined_traces
 
 
 def at(rows: np.ndarray, row: int, passes: int) -> float:
@@ -38,7 +39,7 @@ def test_iterations_without_a_history_share_the_passes_evenly() -> None:
 def test_an_attack_that_shows_nothing_leaves_no_trace() -> None:
     rows = traced(None, [np.empty(0), np.empty(0)], np.array([100, 0]), np.array([1.0, np.inf]))
     assert np.isnan(rows).all()
-    assert joined_traces([rows, trace.nothing_traced(3)]) is None
+    assert joined_traces([rows, nothing_traced(3)]) is None
 
 
 def test_rows_come_to_their_places_and_chunks_that_ended_early_stay_where_they_were() -> None:

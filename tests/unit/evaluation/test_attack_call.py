@@ -11,13 +11,15 @@ from torch import Tensor, nn
 
 from pdpgd.classifier import Counted
 from pdpgd.errors import AttackError, InvalidInputError, ModelError, UnknownNameError
-from pdpgd.evaluation.bound_attack import BoundAttack, spent
+from pdpgd.evaluation.attack_call import check_attack, passes_of, run_attack
+from pdpgd.runs.spec import AttackSpec
 from support.models import Affine, TinyConv, WithLogits, ramp_affine
 
 
 def call(function: Any, inputs: Tensor | None = None, *, starts: Tensor | None = None) -> Any:
     inputs = torch.full((2, 4), 0.75) if inputs is None else inputs
-    return BoundAttack("mine", None, function).attack(
+    return run_attack(
+        AttackSpec(name="mine", function=function),
         ramp_affine(4),
         inputs,
         torch.zeros(len(inputs), dtype=torch.long),
@@ -109,11 +111,11 @@ def test_an_error_of_ours_passes_through() -> None:
 
 def test_an_unknown_attack_norm_or_budget_is_refused_before_anything_runs() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'pdpgd'"):
-        BoundAttack("pdpgdd", 10).check(("l2",), 4)
+        check_attack(AttackSpec(name="pdpgdd", budget=10), ("l2",), 4)
     with pytest.raises(InvalidInputError, match="attack pdgd: expected one of the norms"):
-        BoundAttack("pdgd", 10).check(("l2", "l0"), 4)
+        check_attack(AttackSpec(name="pdgd", budget=10), ("l2", "l0"), 4)
     with pytest.raises(InvalidInputError, match="budget: expected an integer >= 1, got 0"):
-        BoundAttack("pdpgd", 0).check(("l2",), 4)
+        check_attack(AttackSpec(name="pdpgd", budget=0), ("l2",), 4)
 
 
 def test_every_row_through_the_model_is_counted(model: TinyConv, images: Tensor) -> None:
@@ -151,6 +153,6 @@ def test_the_mode_of_the_model_is_shown() -> None:
 
 def test_passes_are_taken_only_where_the_attack_tells_them_for_each_sample() -> None:
     told: Any = SimpleNamespace(forwards=torch.tensor([3, 4]), backwards=torch.tensor(7))
-    assert spent(told, "forwards", 2).tolist() == [3, 4]
-    assert spent(told, "backwards", 2).tolist() == [0, 0]
-    assert spent(told, "others", 2).tolist() == [0, 0]
+    assert passes_of(told, "forwards", 2).tolist() == [3, 4]
+    assert passes_of(told, "backwards", 2).tolist() == [0, 0]
+    assert passes_of(told, "others", 2).tolist() == [0, 0]

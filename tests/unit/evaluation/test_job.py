@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.errors import AttackError, ModelError
-from pdpgd.evaluation.bound_attack import BoundAttack
-from pdpgd.evaluation.job import Job, Kind, Outcome
-from pdpgd.evaluation.work import carry_out
+from pdpgd.evaluation.job import Job, run_job
 from pdpgd.runs.records import NAMES
+from pdpgd.runs.spec import AttackSpec, JobKind
+from pdpgd.runs.stats import JobResult
 from support.models import Counting, TinyConv
 from support.specs import small_spec
 
@@ -47,13 +47,15 @@ class Narrow(nn.Module):
 
 @pytest.fixture
 def job(images: Tensor, labels: Tensor) -> Make:
-    def make(kind: Kind = "chunk", attack: BoundAttack | None = None, rows: Any = slice(None), **settings: Any) -> Job:
-        contestant = BoundAttack("pdpgd", 6) if attack is None else attack
+    def make(
+        kind: JobKind = "chunk", attack: AttackSpec | None = None, rows: Any = slice(None), **settings: Any
+    ) -> Job:
+        attack = AttackSpec(name="pdpgd", budget=6) if attack is None else attack
         return Job(
             "chunk-00000",
             kind,
             replace(SPEC, **settings),
-            contestant,
+            attack,
             images[rows],
             labels[rows],
             torch.arange(20, 20 + len(images))[rows],
@@ -62,7 +64,7 @@ def job(images: Tensor, labels: Tensor) -> Make:
     return make
 
 
-def same(first: Outcome, second: Outcome) -> bool:
+def same(first: JobResult, second: JobResult) -> bool:
     """To the last bit."""
     assert first.columns is not None
     assert second.columns is not None
@@ -79,7 +81,7 @@ def same(first: Outcome, second: Outcome) -> bool:
     )
 
 
-def complete(outcome: Outcome, samples: int, norms: tuple[str, ...] = NORMS) -> bool:
+def complete(outcome: JobResult, samples: int, norms: tuple[str, ...] = NORMS) -> bool:
     assert outcome.columns is not None
     shapes = {name: array.shape for name, array in outcome.examples.items()}
     pictures = {name: (samples, 3, 6, 6) for norm in norms for name in (norm, f"{norm}_8bit")}
@@ -93,22 +95,22 @@ def complete(outcome: Outcome, samples: int, norms: tuple[str, ...] = NORMS) -> 
 
 
 def test_a_chunk_comes_whole(model: TinyConv, job: Make) -> None:
-    outcome = carry_out(job(), model)
+    outcome = run_job(job(), model)
     assert complete(outcome, 10)
     assert outcome.columns is not None
     assert outcome.columns["sample"].tolist() == list(range(20, 30)) * 4
     assert outcome.columns["norm"].tolist() == [norm for norm in NORMS for _ in range(10)]
-    assert outcome.facts["halved"] is False
-    assert outcome.facts["batch_size"] == 8
-    assert set(outcome.facts["seconds_of"]) == {*NORMS, "cheap", "8 bit"}
+    assert outcome.stats.halved is False
+    assert outcome.stats.batch_size == 8
+    assert set(outcome.stats.seconds_by_stage) == {*NORMS, "cheap", "8 bit"}
 
 
 def test_the_same_job_twice_gives_the_same_bits(model: TinyConv, job: Make) -> None:
-    assert same(carry_out(job(), model), carry_out(job(), model))
+    assert same(run_job(job(), model), run_job(job(), model))
 
 
 def test_another_seed_gives_others(model: TinyConv, job: Make) -> None:
-    assert not same(carry_out(job(), model), carry_out(job(seed=4), model))
+    assert not same(run_job(job(), model), run_job(job(seed=4), model))
 
 
 @contextmanager
@@ -141,10 +143,10 @@ def half_precision() -> Iterator[None]:
 def test_what_goes_on_around_a_job_changes_no_bit(
     model: TinyConv, job: Make, around: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    plain = carry_out(job(), model)
+    plain = run_job(job(), model)
     random = torch.get_rng_state()
     with around():
-        within = carry_out(job(), model)
+        within = run_job(job(), model)
     assert same(plain, within)
     assert torch.equal(torch.get_rng_state(), random)
 
@@ -153,14 +155,15 @@ def test_samples_made_under_inference_mode_are_attacked_as_any_others(model: Tin
     plain = job()
     with torch.inference_mode():
         made = replace(plain, inputs=plain.inputs.clone(), labels=plain.labels.clone(), indices=plain.indices.clone())
-    assert same(carry_out(plain, model), carry_out(made, model))
-    look = carry_out(replace(made, kind="preflight"), model)
-    assert look.facts["no_gradient"] == 0.0
+    assert same(run_job(plain, model), run_job(made, model))
+    look = run_job(replace(made, kind="preflight"), model)
+    assert look.stats.preflight is not None
+    assert look.stats.preflight.no_gradient == 0.0
 
 
 def test_a_job_does_not_write_to_its_samples(model: TinyConv, job: Make, images: Tensor) -> None:
     given, before = job(), images.clone()
-    carry_out(given, model)
+    run_job(given, model)
     assert torch.equal(given.inputs, before)
 
 
@@ -177,7 +180,7 @@ def test_the_job_runs_with_its_threads_and_puts_back_the_others(model: TinyConv,
 
     outside = torch.get_num_threads()
     with pytest.raises(AttackError, match="ArithmeticError: no") if fails else nullcontext():
-        carry_out(job(attack=BoundAttack("mine", None, attack), threads=2), model)
+        run_job(job(attack=AttackSpec(name="mine", function=attack), threads=2), model)
     assert seen == {2}
     assert torch.get_num_threads() == outside
 
@@ -185,15 +188,15 @@ def test_the_job_runs_with_its_threads_and_puts_back_the_others(model: TinyConv,
 @pytest.mark.parametrize("kind", ["chunk", "second start", "preflight"])
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError, RuntimeError], ids=lambda error: error.__name__)
 def test_where_memory_is_short_the_batch_is_halved(
-    model: TinyConv, job: Make, kind: Kind, error: Callable[[str], Exception]
+    model: TinyConv, job: Make, kind: JobKind, error: Callable[[str], Exception]
 ) -> None:
     narrow = Narrow(model, error)
-    outcome = carry_out(job(kind, norms=("l2",)), narrow)
-    assert outcome.facts["halved"] is True
-    assert outcome.facts["batch_size"] == narrow.widest == 2
+    outcome = run_job(job(kind, norms=("l2",)), narrow)
+    assert outcome.stats.halved is True
+    assert outcome.stats.batch_size == narrow.widest == 2
     if kind == "chunk":
         assert complete(outcome, 10, ("l2",))
-        assert same(outcome, carry_out(job(norms=("l2",), batch_size=2), model))
+        assert same(outcome, run_job(job(norms=("l2",), batch_size=2), model))
 
 
 def test_the_memory_an_attack_of_the_users_own_lacks_is_not_hidden(model: TinyConv, job: Make) -> None:
@@ -204,7 +207,7 @@ def test_the_memory_an_attack_of_the_users_own_lacks_is_not_hidden(model: TinyCo
         raise torch.OutOfMemoryError("no room")
 
     with pytest.raises(AttackError, match="OutOfMemoryError: no room"):
-        carry_out(job(attack=BoundAttack("mine", None, attack)), model)
+        run_job(job(attack=AttackSpec(name="mine", function=attack)), model)
     # In batches of 8, 4, 2 and 1.
     assert len(tried) == 4
 
@@ -218,21 +221,21 @@ def test_another_error_is_not_swallowed(model: TinyConv, job: Make, error: type[
         raise error("the model is broken")
 
     with pytest.raises(ModelError, match="the model is broken"):
-        carry_out(job(), broken)
+        run_job(job(), broken)
     assert tried == [8]
 
 
 def test_no_batch_is_larger_than_asked(model: TinyConv, job: Make) -> None:
     counting = Counting(model)
-    carry_out(job(batch_size=3), counting)
+    run_job(job(batch_size=3), counting)
     assert max(counting.forwards) == 3
 
 
 def test_the_passes_of_the_attacks_and_of_the_checks_are_all_the_model_saw(model: TinyConv, job: Make) -> None:
     counting = Counting(model)
-    facts = carry_out(job(), counting).facts
-    assert sum(facts["forwards"].values()) == sum(counting.forwards)
-    assert sum(facts["backwards"].values()) == sum(counting.backwards)
+    stats = run_job(job(), counting).stats
+    assert stats.forwards.total == sum(counting.forwards)
+    assert stats.backwards.total == sum(counting.backwards)
 
 
 def test_a_chunk_in_which_every_sample_is_wrong_has_nothing_to_attack(
@@ -241,30 +244,30 @@ def test_a_chunk_in_which_every_sample_is_wrong_has_nothing_to_attack(
     with torch.no_grad():
         prediction = model(images).argmax(1)
     given = replace(job(), labels=(prediction + 1) % 5)
-    outcome = carry_out(given, model)
+    outcome = run_job(given, model)
     assert complete(outcome, 10)
     assert outcome.columns is not None
     assert set(outcome.columns["status"]) == {"initially wrong"}
     assert (outcome.columns["distance"] == 0).all()
     assert (outcome.columns["distance_8bit"] == 0).all()
     assert outcome.columns["prediction"].tolist() == prediction.tolist() * 4
-    assert outcome.facts["forwards"]["attacks"] == 0
+    assert outcome.stats.forwards.attacks == 0
     assert np.array_equal(outcome.examples["l2"], images.numpy())
 
 
 @pytest.mark.parametrize("row", [0, 3])
 def test_a_chunk_of_one_sample_is_a_chunk(model: TinyConv, job: Make, row: int) -> None:
-    outcome = carry_out(job(rows=slice(row, row + 1)), model)
+    outcome = run_job(job(rows=slice(row, row + 1)), model)
     assert complete(outcome, 1)
     assert outcome.columns is not None
     assert set(outcome.columns["status"]) == {"initially wrong" if row == 3 else "fooled"}
-    assert outcome.facts["batch_size"] == 1
-    assert outcome.facts["halved"] is False
+    assert outcome.stats.batch_size == 1
+    assert outcome.stats.halved is False
 
 
 def test_progress_goes_from_nothing_into_the_last_norm(model: TinyConv, job: Make) -> None:
     shares: list[float] = []
-    carry_out(job(), model, progress=shares.append)
+    run_job(job(), model, progress=shares.append)
     assert shares == sorted(shares)
     assert shares[0] > 0
     # The last norm may have nothing left to fine-tune.
@@ -278,8 +281,8 @@ def test_the_second_start_is_the_attacks_again_with_another_seed(model: TinyConv
         seeds.append(seed)
         return SimpleNamespace(adversarials=1 - inputs, found=torch.ones(len(inputs), dtype=torch.bool))
 
-    contestant = BoundAttack("mine", None, attack)
-    outcome = carry_out(job("second start", contestant), model)
+    attack = AttackSpec(name="mine", function=attack)
+    outcome = run_job(job("second start", attack), model)
     assert seeds == [4] * 4
     assert outcome.examples == {}
     assert outcome.columns is not None
@@ -289,7 +292,7 @@ def test_the_second_start_is_the_attacks_again_with_another_seed(model: TinyConv
 
 def test_the_model_is_left_as_it_was(model: TinyConv, job: Make) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    carry_out(job(), model)
+    run_job(job(), model)
     assert not model.training
     assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -302,7 +305,7 @@ def test_chance_of_a_model_or_an_attack_belongs_to_the_job(model: TinyConv, job:
         draws = torch.rand_like(inputs) * float(np.random.rand()) * random.random()
         return SimpleNamespace(adversarials=draws, found=torch.ones_like(labels, dtype=torch.bool))
 
-    work = job(attack=BoundAttack("chance", None, by_chance))
+    work = job(attack=AttackSpec(name="chance", function=by_chance))
     before = torch.get_rng_state()
-    assert same(carry_out(work, model), carry_out(work, model))
+    assert same(run_job(work, model), run_job(work, model))
     assert torch.equal(before, torch.get_rng_state())

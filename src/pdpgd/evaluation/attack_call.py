@@ -1,0 +1,183 @@
+"""Calling the attack of a run: one of the catalogue or the user's own function, and checks of what it returns."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pdpgd import catalogue
+from pdpgd.attacks.base import AttackResult, Observe
+from pdpgd.classifier import Model
+from pdpgd.errors import FOREIGN_ERRORS, AttackError, InvalidInputError, PdpgdError
+from pdpgd.runs.spec import AttackSpec
+
+DEFAULT_BUDGET = 1000
+"""Forward plus backward passes per sample and norm."""
+
+
+def attack_spec(
+    attack: str | Callable[..., AttackResult], budget: int | None, settings: Mapping[str, Any]
+) -> AttackSpec:
+    """Describe the attack that a user asks for, by name or as a function.
+
+    Args:
+        attack: Name of an attack of the catalogue, or a function in the shape of `pdpgd.Attack`.
+        budget: Maximum number of forward plus backward passes per sample and norm; 1000 if neither this nor `settings`
+            are given.
+        settings: Settings of an attack of the catalogue.
+
+    Returns:
+        The attack, under the name that the records will have.
+
+    Raises:
+        InvalidInputError: It is neither, or a function is given a budget or settings.
+    """
+    if isinstance(attack, str):
+        return AttackSpec(
+            name=attack, budget=DEFAULT_BUDGET if budget is None and not settings else budget, settings=settings
+        )
+    if not callable(attack):
+        raise InvalidInputError(f"attack: expected a name or a function, got {type(attack).__name__}")
+    if budget is not None or settings:
+        raise InvalidInputError("budget, settings: expected none with an attack of your own, which has its own")
+    function = getattr(attack, "func", attack)
+    return AttackSpec(name=getattr(function, "__qualname__", type(attack).__qualname__), function=attack)
+
+
+def library_of(spec: AttackSpec) -> str | None:
+    """Return the distribution that the attack comes from; None if it is ours or the user's."""
+    library = None if spec.function is not None else catalogue.entry_of(spec.name).library
+    return None if library is None else library.name
+
+
+def needs_gradients(spec: AttackSpec) -> bool:
+    """Tell whether the attack is known to follow gradients; of a user's own function that is not known."""
+    return spec.function is None and catalogue.entry_of(spec.name).needs_gradients
+
+
+def check_attack(spec: AttackSpec, norms: tuple[str, ...], batch_size: int) -> None:
+    """Raise InvalidInputError, before anything runs, for what the attack cannot do."""
+    if spec.function is None:
+        for norm in norms:
+            _callable(spec, norm, batch_size)
+
+
+def run_attack(
+    spec: AttackSpec,
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    norm: str,
+    batch_size: int,
+    seed: int,
+    indices: Tensor,
+    starts: Tensor | None,
+    observe: Observe,
+) -> AttackResult:
+    """Call the attack and check the form of its result.
+
+    Args:
+        spec: The attack.
+        model: The model, as the attack may see it.
+        inputs: Correctly classified inputs.
+        labels: Their labels.
+        norm: Norm to minimize.
+        batch_size: Maximum number of rows per forward pass.
+        seed: Random seed for attack initialization.
+        indices: Positions of the inputs in the data set.
+        starts: Warm starts, one per input.
+        observe: Hook that is called with the progress of the attack.
+
+    Returns:
+        The attack's result, with adversarial examples of the right shape.
+
+    Raises:
+        AttackError: The attack failed or returned something else.
+    """
+    attack = _callable(spec, norm, batch_size)
+    warm_starts = None if starts is None else starts.clone()
+    offered = {"seed": seed, "indices": indices.clone(), "starts": warm_starts, "observe": observe}
+    try:
+        result = attack(model, inputs.clone(), labels.clone(), norm=norm, **_accepted(attack, offered))
+    except PdpgdError:
+        raise
+    except FOREIGN_ERRORS as error:  # the user's own function may raise anything
+        raise AttackError(f"attack {spec.name}: expected points, got {type(error).__name__}: {error}") from error
+    for name in ("adversarials", "found"):
+        if not isinstance(getattr(result, name, None), Tensor):
+            raise AttackError(
+                f"attack {spec.name}: expected a result with the tensors adversarials and found, "
+                f"got {type(result).__name__} with no {name}"
+            )
+    if result.adversarials.shape != inputs.shape or result.found.shape != labels.shape:
+        raise AttackError(
+            f"attack {spec.name}: expected points of shape {tuple(inputs.shape)} and as many verdicts, "
+            f"got {tuple(result.adversarials.shape)} and {tuple(result.found.shape)}"
+        )
+    _check_history(spec.name, getattr(result, "history", None), len(inputs))
+    _check_faults(spec.name, faults_of(result), len(inputs))
+    return result
+
+
+def _callable(spec: AttackSpec, norm: str, batch_size: int) -> Callable[..., AttackResult]:
+    if spec.function is not None:
+        return spec.function
+    return catalogue.prepared(spec.name, norm, budget=spec.budget, settings=spec.all_settings, max_batch=batch_size)
+
+
+def _accepted(attack: Callable[..., AttackResult], offered: dict[str, Any]) -> dict[str, Any]:
+    """What of it the function takes: an attack of the user's own need not know of starts or progress."""
+    parameters = inspect.signature(attack).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return offered
+    return {name: value for name, value in offered.items() if name in parameters}
+
+
+def passes_of(result: AttackResult, name: str, samples: int) -> Tensor:
+    """The passes of each sample, as far as the attack tells."""
+    passes = getattr(result, name, None)
+    if isinstance(passes, Tensor) and passes.shape == (samples,):
+        return passes.detach().cpu().long()
+    return torch.zeros(samples, dtype=torch.long)
+
+
+def faults_of(result: AttackResult) -> Mapping[int, str]:
+    """The samples on which the attack says it broke; none, if it does not say."""
+    faults: Mapping[int, str] | None = getattr(result, "faults", None)
+    return {} if faults is None else faults
+
+
+def _check_faults(name: str, faults: object, samples: int) -> None:
+    expected = f"attack {name}: expected faults that map places 0 to {samples - 1} of the call to what went wrong there"
+    if not isinstance(faults, Mapping):
+        raise AttackError(f"{expected}, got {type(faults).__name__}")
+    for place, fault in faults.items():
+        if not isinstance(place, Integral) or isinstance(place, bool) or not 0 <= int(place) < samples:
+            raise AttackError(f"{expected}, got the place {place!r}")
+        if not isinstance(fault, str):
+            raise AttackError(f"{expected}, got {type(fault).__name__} for place {place}, not a string")
+
+
+def _check_history(name: str, history: object, samples: int) -> None:
+    if history is None:
+        return
+    expected = (
+        f"attack {name}: expected a history (or None) with the tensors passes and distances, both of shape "
+        f"({samples}, records)"
+    )
+    passes, distances = getattr(history, "passes", None), getattr(history, "distances", None)
+    if not isinstance(passes, Tensor) or not isinstance(distances, Tensor):
+        lacking = "distances" if isinstance(passes, Tensor) else "passes"
+        raise AttackError(f"{expected}, got {type(history).__name__} with no {lacking}")
+    if passes.ndim != 2 or passes.shape != distances.shape or len(passes) != samples or passes.shape[1] == 0:
+        raise AttackError(
+            f"{expected} with at least one record, got {tuple(passes.shape)} and {tuple(distances.shape)}"
+        )
+    if passes.is_complex() or distances.is_complex() or bool((passes.diff(dim=1) < 0).any()):
+        raise AttackError(f"{expected}, the passes never fewer than in the record before, got others")

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import pdpgd
-from pdpgd import catalogue
-from pdpgd.attacks import descent
+from pdpgd.attacks import catalogue, descent
 from pdpgd.data.loading import load_data
 from pdpgd.models.loading import load_model
 

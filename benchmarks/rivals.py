@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import shared_zoo
-from pdpgd.catalogue import ATTACKS, paper_settings, prepared
+from pdpgd.attacks.catalogue import ATTACKS, paper_settings, prepared
 from pdpgd.classifier import Counted
 from pdpgd.models.loading import load_model
 from pdpgd.norms import norm_of

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from pdpgd import InvalidInputError, Norm, UnknownNameError, l0
 from pdpgd.attacks.balls import Room, ball_of, project, spread, steepest
+from pdpgd.attacks.catalogue import ATTACKS, paper_settings
 from pdpgd.attacks.frame import Framed
 from pdpgd.attacks.pgd import PGD, PGDConfig, pgd
 from pdpgd.attacks.radius_search import AtRadii
-from pdpgd.catalogue import ATTACKS, paper_settings
 from pdpgd.data.loading import load_data
 from pdpgd.models.loading import load_model
 from pdpgd.norms import norm_of

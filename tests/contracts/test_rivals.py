@@ -1,4 +1,4 @@
-"""What every rival promises, in each of its norms, untargeted and targeted where it can be: as ours do."""
+"""What every baseline guarantees, as ours do: in each of its norms, untargeted, and targeted where it supports that."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd import AttackResult, InvalidInputError
-from pdpgd.catalogue import ATTACKS, prepared
+from pdpgd.attacks.catalogue import ATTACKS, prepared
 from pdpgd.evaluation.referee import Referee
 from support.models import Counting, Stubborn, TinyConv
 from support.plain_numba import compile_no_classes
@@ -19,24 +19,25 @@ from support.rounding import assert_answers, margin_error
 
 compile_no_classes()
 BUDGET = 250
-# The solvers of Brendel & Bethge are in plain Python here: as compiled classes they would be fast, after minutes. ART's
-# EAD takes the gradients of all classes, twice. C&W wants some steps in each of its bisections.
+# The solvers of Brendel & Bethge run in plain Python here, as compiling them takes minutes. ART's EAD computes the
+# gradients of all classes twice. C&W needs some steps in each of its bisections.
 BUDGETS = {"bb": 32, "cw": 400, "cw@adv-lib": 400, "ead@art": 1500}
 WRONG_ALREADY = [3, 8]
-RIVALS = [(name, norm) for name, entry in ATTACKS.items() if entry.rival is not None for norm in entry.norms]
+OURS = ("auto", "auto-shared", "pdpgd", "pdgd")
+BASELINES = [(name, norm) for name, info in ATTACKS.items() if name not in OURS for norm in info.norms]
 CASES = [
     (name, norm, aim)
-    for name, norm in RIVALS
+    for name, norm in BASELINES
     for aim in (("untargeted", "targeted") if ATTACKS[name].targeted else ("untargeted",))
 ]
 each = pytest.mark.parametrize(("name", "norm", "aim"), CASES)
-# FMN, as adv-lib has it, comes to rest on the near side of a curved boundary, however many steps it has: it finds 3
-# and 5 of the 10 in l2, 8 and 7 in l1. The others find all of them.
+# adv-lib's FMN stalls on the near side of a curved boundary, however many steps it has: it fools 3 and 5 of the 10
+# samples in l2, 8 and 7 in l1. The other attacks fool all of them.
 STALLS = {("fmn", "l2"): 0.3, ("fmn", "l1"): 0.7}
 
 
 class Scene:
-    """Twelve images, two of them wrong to begin with, and what an attack makes of them."""
+    """A model with twelve images, two of which it misclassifies."""
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(7)
@@ -95,18 +96,18 @@ def test_points_are_adversarial_inside_the_box_and_of_the_size_they_say(name: st
 @each
 def test_the_referee_agrees(name: str, norm: str, aim: str) -> None:
     here, (result, _) = scene(), outcome(name, norm, aim)
-    # A point at its target is not at its label: adversarial for the referee, who knows no targets.
+    # A point classified as its target is not classified as its label: adversarial for the referee, without targets.
     at_label = here.labels == here.targets if aim == "targeted" else torch.zeros_like(result.found)
     claimed = result.found & ~at_label
     referee = Referee(here.model, here.images, here.labels, batch_size=5)
     verdicts = referee.judge(result.adversarials, claimed)
-    # What is wrong already stands as it came: the referee says so of the input, and takes it for no perturbation.
+    # Misclassified inputs are returned unchanged: the referee counts the input as adversarial, but not as perturbed.
     wrong = claimed & (result.distances == 0)
     assert set(verdicts.word[wrong.numpy()]) <= {"not perturbed"}
     assert bool(referee.judge_inputs().valid[wrong].all())
     perturbed = claimed & ~wrong
     assert not (verdicts.valid & ~perturbed).any()
-    # What it refuses, in batches of its own, hangs on a last bit.
+    # The referee uses other batches, and rejects only points whose class depends on the last bit.
     refused = perturbed & ~verdicts.valid
     error = margin_error(here.model, result.adversarials, here.labels).amax(1)
     assert (verdicts.margin <= error)[refused].all()
@@ -141,9 +142,9 @@ def test_the_same_seed_gives_the_same_bits(name: str, norm: str, aim: str) -> No
     assert torch.equal(again.found, result.found)
 
 
-@pytest.mark.parametrize(("name", "norm"), [(name, norm) for name, norm in RIVALS if ATTACKS[name].targeted])
+@pytest.mark.parametrize(("name", "norm"), [(name, norm) for name, norm in BASELINES if ATTACKS[name].targeted])
 def test_a_target_out_of_reach_is_not_reported_as_a_success(name: str, norm: str) -> None:
-    """Without a target: `test_budgets.py` of the baselines."""
+    """`tests/unit/baselines/test_budgets.py` covers the untargeted case."""
     images, labels = scene().images[:4], torch.zeros(4, dtype=torch.long)
     result = run(name, norm, Stubborn(5), images, labels, targets=torch.full_like(labels, 2))
     assert not result.found.any()
@@ -153,7 +154,7 @@ def test_a_target_out_of_reach_is_not_reported_as_a_success(name: str, norm: str
 
 
 class WithAPlateau(nn.Module):
-    """The model, but for images whose mean is below a fifth: there, class 0 leads by far and nothing has a slope."""
+    """A model that returns class 0 with a large lead and no gradient for images whose mean is below a fifth."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -172,19 +173,19 @@ def test_one_sample_that_fails_does_not_lose_the_batch(name: str, norm: str, aim
     here = scene()
     rows = [0, 1, 2, 4, 5, 6]
     images, labels, targets = here.images[rows], here.labels[rows], here.targets[rows]
-    # Dark, and so on the plateau: no gradient leads away from it.
+    # A dark image is on the plateau, where the gradient is zero.
     images, labels = images.clone(), labels.clone()
     images[2], labels[2] = 0.05 * images[2], 0
     aimed = {"targets": targets} if aim == "targeted" else {}
     model = WithAPlateau(here.model)
     result = run(name, norm, model, images, labels, **aimed)
-    # Where it has no slope it rounds nothing.
+    # On the plateau the logits are exact.
     assert_answers(model, result.adversarials, result.labels, error=here.model.rounding(result.adversarials))
     others = torch.tensor([0, 1, 3, 4, 5])
     assert int(result.found[others].sum()) >= int(5 * STALLS.get((name, norm), 0.8))
 
 
-@pytest.mark.parametrize("name", [name for name, entry in ATTACKS.items() if not entry.targeted])
+@pytest.mark.parametrize("name", [name for name, info in ATTACKS.items() if not info.targeted])
 def test_an_attack_that_cannot_aim_says_so(name: str) -> None:
     here, norm = scene(), ATTACKS[name].norms[0]
     with pytest.raises(InvalidInputError, match=f"attack {name}: expected no targets"):

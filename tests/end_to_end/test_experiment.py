@@ -195,7 +195,7 @@ def test_settings_are_selected_on_samples_apart(spec: Path, capsys: pytest.Captu
 def test_an_attack_that_breaks_or_is_not_installed_is_a_row_that_says_why(
     spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pdpgd.baselines.roster import Library
+    from pdpgd.attacks.info import Library
 
     def missing(library: Library) -> bool:
         return library.name != "adv-lib"

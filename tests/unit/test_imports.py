@@ -11,7 +11,7 @@ import pytest
 import pdpgd
 
 EVERY_ROOM = """
-import pdpgd, pdpgd.catalogue, pdpgd.cli, pdpgd.data, pdpgd.models, pdpgd.training.recipe
+import pdpgd, pdpgd.attacks.catalogue, pdpgd.cli, pdpgd.data, pdpgd.models, pdpgd.training.recipe
 for name in dir(pdpgd):
     getattr(pdpgd, name)
 """

@@ -1,4 +1,4 @@
-"""Attacks of adv-lib that look within a radius; `from_advlib` has the others."""
+"""Attacks of adv-lib that search within a radius; `pdpgd.baselines.advlib` has the others."""
 
 from __future__ import annotations
 
@@ -9,27 +9,39 @@ from torch import Tensor, nn
 
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Task
-from pdpgd.baselines.advlib import ORDERS, library
-from pdpgd.baselines.bridge import by_library, expect_counts, expect_norm, expect_positive, expect_untargeted, within
+from pdpgd.attacks.prepare import Budget, Preparable
+from pdpgd.baselines.advlib import EPSILON, ORDERS, library
+from pdpgd.baselines.bridge import (
+    by_library,
+    expect_counts,
+    expect_norm,
+    expect_positive,
+    expect_untargeted,
+    within_radius,
+)
+from pdpgd.baselines.settings import BallSteps
 from pdpgd.errors import UnknownNameError
-
-EPSILON = "\N{GREEK SMALL LETTER EPSILON}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class APGD:
-    """Auto-PGD (Croce & Hein 2020; in l1, 2021), within a radius: PGD with momentum and a step that is halved.
+class APGD(Preparable):
+    """Auto-PGD (Croce & Hein 2020; in l1, 2021), within a radius: PGD with momentum and automatic step halving.
 
-    It costs `steps` + 1 forward and backward passes a start, in l1 `steps` + 3.
+    It costs `steps` + 1 forward and backward passes per start, in l1 `steps` + 3.
     """
 
     steps: int = 100
     loss: str = "dlr"
-    """`dlr`, which needs 3 classes, 4 if targeted (with fewer, `ce` is used), or `ce`."""
+    """`dlr`, which needs 3 classes, 4 if targeted (`ce` replaces it if there are fewer), or `ce`."""
 
     def __post_init__(self) -> None:
         expect_counts(self, "steps")
         _expect_loss(self.loss)
+
+    @classmethod
+    def within(cls, budget: Budget) -> dict[str, Any]:
+        """Spend the budget on steps, as many at each radius, less the pass at its start."""
+        return {"steps": max(1, budget.steps(2 * budget.evaluations) - 1)}
 
     def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
         loss = self.loss if task.classes >= 3 + task.criterion.targeted else "ce"
@@ -37,22 +49,28 @@ class APGD:
 
 
 @dataclass(frozen=True, kw_only=True)
-class APGDT:
-    """Auto-PGD at one class after the other, the likeliest first (Croce & Hein 2020), within a radius.
+class APGDT(Preparable):
+    """Auto-PGD towards one class after another, the likeliest first (Croce & Hein 2020), within a radius.
 
-    Untargeted, for it chooses its targets. It costs 1 forward pass and, for each class that it tries, `steps` + 1
-    forward and backward passes; what is fooled stops.
+    Untargeted, as it chooses its targets itself. It costs 1 forward pass and, per class that it tries, `steps` + 1
+    forward and backward passes; fooled samples stop.
     """
 
     steps: int = 100
     targets: int = 9
-    """Classes that are tried."""
+    """Number of classes to try."""
     loss: str = "dlr"
-    """`dlr`, which needs 4 classes (with fewer, `ce` is used), or `ce`."""
+    """`dlr`, which needs 4 classes (`ce` replaces it if there are fewer), or `ce`."""
 
     def __post_init__(self) -> None:
         expect_counts(self, "steps", "targets")
         _expect_loss(self.loss)
+
+    @classmethod
+    def within(cls, budget: Budget) -> dict[str, Any]:
+        """Bound the steps; a sample that is fooled is not attacked towards another class."""
+        targets = min(9, budget.classes - 1)
+        return {"steps": max(1, budget.steps(2 * budget.evaluations * targets) - 1), "targets": targets}
 
     def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
         expect_untargeted(self, task)
@@ -64,15 +82,15 @@ class APGDT:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdvLibPGD:
-    """PGD (Madry et al. 2018) in linf, from a random start, on the cross-entropy: a second source of our own.
+class AdvLibPGD(BallSteps):
+    """PGD (Madry et al. 2018) in linf, from a random start, on the cross-entropy: a check on our own PGD.
 
-    A step costs 1 forward and 1 backward pass; there is no look at the last point but ours.
+    A step costs 1 forward and 1 backward pass. The library does not evaluate the last point; the bridge does.
     """
 
     steps: int = 500
     step: float = 0.1
-    """The length of a step over the radius."""
+    """Length of a step, relative to the radius."""
 
     def __post_init__(self) -> None:
         expect_counts(self, "steps")
@@ -88,10 +106,11 @@ class AdvLibPGD:
             points: Tensor = run(model, inputs, classes, targeted=targeted, **at)
             return points
 
-        return within(by_library(task, attack, name="PGD", restart=restart), radius, task)
+        return within_radius(by_library(task, attack, name="PGD", restart=restart), radius, task)
 
 
 def _expect_loss(loss: str) -> None:
+    """Raise UnknownNameError unless the library has the loss."""
     if loss not in ("dlr", "ce"):
         raise UnknownNameError("loss", loss, ("dlr", "ce"))
 
@@ -99,15 +118,16 @@ def _expect_loss(loss: str) -> None:
 def _within_radius(
     config: APGD | APGDT, task: Task, radius: Tensor, restart: int, function: str, **settings: Any
 ) -> Best:
+    """Run a variant of Auto-PGD, and discard points outside the ball."""
     norm = expect_norm(config, task, ("linf", "l2", "l1"))
     run, inward = getattr(library(), function), (radius / task.problem.box.width).float()
 
     def attack(model: nn.Module, inputs: Tensor, classes: Tensor, rows: Tensor) -> Tensor:
-        # Its three phases of l1 need some steps each.
+        # Its three phases in l1 need several steps each.
         phases = norm == "l1" and config.steps >= 10
         points: Tensor = run(
             model, inputs, classes, inward[rows], ORDERS[norm], n_iter=config.steps, use_large_reps=phases, **settings
         )
         return points
 
-    return within(by_library(task, attack, name=type(config).__name__, restart=restart), radius, task)
+    return within_radius(by_library(task, attack, name=type(config).__name__, restart=restart), radius, task)

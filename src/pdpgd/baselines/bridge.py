@@ -1,7 +1,8 @@
-"""Another library's attack as a method: the model as it wants it, every pass counted, every point judged again.
+"""Run an attack of another library as a method: adapt the model, count every pass, and judge every returned point.
 
-The libraries draw from the global generators, for the batch as a whole: an attack that draws (a random start, a search
-by chance) depends on the batch a sample is in, unlike our own. It is seeded, so the same call gives the same points.
+The libraries draw random numbers from the global generators for the whole batch, so an attack that draws (a random
+start, a random search) depends on the batch that a sample is in, unlike our own attacks. The generators are seeded, so
+the same call gives the same points.
 """
 
 from __future__ import annotations
@@ -22,31 +23,47 @@ from pdpgd.criteria import Criterion
 from pdpgd.errors import AttackError, InvalidInputError, NoGradientError, PdpgdError, expect_setting
 from pdpgd.random import seeded_globally
 
-# A margin of fewer roundings of the largest logit may have either sign; the referee calls it fragile.
+# Below this many rounding errors of the largest logit, a margin may have either sign; the referee calls it fragile.
 ROUNDINGS = 8
 
 Foreign = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
-"""(model, inputs, classes, rows) -> points. Inputs and points are float32 in [0, 1]; the classes are labels, or targets
-if the task is targeted; `rows` are the places in the task of what it is given, which may be a part of it."""
+"""(model, inputs, classes, rows) -> points.
+
+Inputs and points are float32 in [0, 1]. The classes are labels, or targets if the task is targeted. `rows` are the
+indices of the inputs in the task, as the library may be given a part of the task.
+"""
 
 
 def by_library(task: Task, attack: Foreign, *, name: str, restart: int = 0, blank_is_failure: bool = False) -> Best:
-    """The points that another library's attack returns, if they are what it should have found.
+    """Run another library's attack, and judge the points that it returns.
 
-    Where it raises, the batch is halved until the samples are found on which it does; they are the task's `faults`.
-    `restart` gives other random numbers. `blank_is_failure` if the library answers with a blank image where it found
-    nothing, which may well be adversarial.
+    Where the library raises, the batch is halved until the samples that cause it are isolated; they are recorded in the
+    task's `faults`.
+
+    Args:
+        task: The samples to attack.
+        attack: Calls the library.
+        name: Name of the attack in error messages.
+        restart: Number of the restart, which selects the random numbers.
+        blank_is_failure: Whether the library returns a blank image, which may well be adversarial, where it found
+            nothing.
+
+    Returns:
+        The returned points, with size inf where they are not adversarial.
+
+    Raises:
+        AttackError: If the library fails on every sample.
     """
     unit = Unit(task.problem)
     rows = torch.arange(len(task), device=task.samples.device)
     points = task.inputs.clone()
     broken = _attack(task, attack, unit, rows, points, restart)
-    # Of a single sample among others it cannot be told whether it is the sample that is at fault.
+    # A single sample of a larger call does not show whether the sample or the attack is at fault.
     if 0 < len(broken) == len(task) >= min(2, len(task.problem.inputs)):
         first = next(iter(broken.values()))
-        raise AttackError(f"attack {name}: it failed on every sample ({_told(first)})") from first
+        raise AttackError(f"attack {name}: it failed on every sample ({_described(first)})") from first
     for row, error in broken.items():
-        task.faults[int(task.samples[row])] = _told(error)
+        task.faults[int(task.samples[row])] = _described(error)
     finite = points.flatten(1).isfinite().all(1)
     points = torch.where(finite.reshape(-1, *[1] * (points.ndim - 1)), points, task.inputs)
     found = task.judged(points, task.logits(points))
@@ -56,15 +73,15 @@ def by_library(task: Task, attack: Foreign, *, name: str, restart: int = 0, blan
     return found
 
 
-def within(found: Best, radius: Tensor, task: Task) -> Best:
-    """What was found inside the ball; the sum of a library's float32 roundings is no step outside it."""
+def within_radius(found: Best, radius: Tensor, task: Task) -> Best:
+    """Discard points outside the ball, up to the accumulated float32 rounding of the library."""
     rounding = 0.0 if task.problem.norm.name == "l0" else 1e-6 * task.problem.box.width
     size = found.size.masked_fill(found.size > radius * (1 + 1e-4) + rounding, torch.inf)
     return Best(size, found.point, found.prediction, found.penalty)
 
 
 def expect_norm(config: object, task: Task, norms: tuple[str, ...]) -> str:
-    """The name of the task's norm, if it is one that the attack knows."""
+    """Return the name of the task's norm; raise InvalidInputError if the attack does not support it."""
     name = task.problem.norm.name
     if name not in norms:
         raise InvalidInputError(f"attack {type(config).__name__}: expected the norm {' or '.join(norms)}, got {name!r}")
@@ -72,27 +89,30 @@ def expect_norm(config: object, task: Task, norms: tuple[str, ...]) -> str:
 
 
 def expect_untargeted(config: object, task: Task) -> None:
+    """Raise InvalidInputError if the task has targets."""
     if task.criterion.targeted:
         raise InvalidInputError(f"attack {type(config).__name__}: expected no targets, which it cannot aim at")
 
 
 def expect_counts(config: object, *names: str) -> None:
+    """Raise InvalidInputError unless these settings are integers of at least 1."""
     for name in names:
         value = getattr(config, name)
         expect_setting(config, name, "an integer of at least 1", isinstance(value, int) and value >= 1)
 
 
 def expect_positive(config: object, *names: str) -> None:
+    """Raise InvalidInputError unless these settings are above 0."""
     for name in names:
         expect_setting(config, name, "above 0", getattr(config, name) > 0)
 
 
 class Nearest(nn.Module):
-    """The model for a library that returns the nearest point that was adversarial in its own pass.
+    """Wraps the model, and records for each row the nearest point that is adversarial by more than rounding error.
 
-    The nearer that point is to the boundary, the likelier a last bit decides on it, and differently in another batch or
-    on another processor. So this passes everything on, and keeps for each row the smallest point so far that is
-    adversarial by more than rounding explains, or its input. Every call must be about all rows, in their order.
+    The libraries that need it return the nearest point that was adversarial in their own forward pass. The nearer that
+    point is to the boundary, the likelier its class depends on the last bit, and differs in another batch or on another
+    processor. A row without such a point keeps its input. Every call must pass all rows, in order.
     """
 
     def __init__(
@@ -104,14 +124,14 @@ class Nearest(nn.Module):
         *,
         sloped: bool = True,
     ) -> None:
-        """Watch a model.
+        """Wrap a model.
 
         Args:
-            model: What the library asks.
-            inputs: The rows as they came.
-            criterion: When a point of theirs is adversarial.
-            size_of: The size of each perturbation.
-            sloped: Whether points at which the library asks for a slope count as well.
+            model: The model that the library evaluates.
+            inputs: The unperturbed rows.
+            criterion: Decides which points are adversarial.
+            size_of: Computes the size of each perturbation.
+            sloped: Whether points at which the library computes a gradient are recorded too.
         """
         super().__init__()
         self.model, self.inputs, self.criterion, self.size_of, self.sloped = model, inputs, criterion, size_of, sloped
@@ -119,6 +139,7 @@ class Nearest(nn.Module):
         self.eval()
 
     def forward(self, points: Tensor) -> Tensor:
+        """Return the model's logits, and record the points."""
         logits: Tensor = self.model(points)
         if self.sloped or not points.requires_grad:
             with torch.no_grad():
@@ -133,28 +154,30 @@ class Nearest(nn.Module):
 
 
 class Unit:
-    """The problem with its box moved to [0, 1], for libraries that know no other."""
+    """Maps the box of a problem to [0, 1], for libraries that support no other box."""
 
     def __init__(self, problem: Problem) -> None:
         low, high = problem.box.low, problem.box.high
         if float(low.min()) < float(low.max()) or float(high.min()) < float(high.max()):
-            # A box of unequal sides has other norms once it is moved.
+            # Mapping a box with unequal sides to [0, 1] would change the norms.
             raise InvalidInputError("bounds: expected two numbers, the same for every entry, got different ones")
         self.problem = problem
         self.low, self.width = low.min(), high.max() - low.min()
         self.is_box = float(self.low) == 0.0 and float(self.width) == 1.0
 
     def inward(self, points: Tensor) -> Tensor:
+        """Map points of the problem to [0, 1]."""
         return (points if self.is_box else (points - self.low) / self.width).float().clamp(0.0, 1.0)
 
     def outward(self, points: Tensor) -> Tensor:
+        """Map points in [0, 1] to the box of the problem."""
         points = points.to(self.problem.inputs)
         return points if self.is_box else self.low + self.width * points
 
     def logits(self, points: Tensor) -> Tensor:
-        """What the model says, where the library wants it: its device need not be the model's."""
+        """Evaluate the model at points in [0, 1], and return the logits on the device of the points."""
         if not bool(points.isfinite().all()):
-            # Said here, lest the model be blamed for what it makes of them.
+            # Raise here: otherwise the model would be blamed for the logits of such points.
             raise FloatingPointError("the library asked the model about points that are not finite")
         logits = self._answer(self.outward(points))
         return logits.to(points.device, torch.float32)
@@ -168,9 +191,10 @@ class Unit:
 
 
 class _OfInputsOnly(torch.autograd.Function):
-    """The model with a slope in its inputs alone: `backward()`, which libraries call, would fill its parameters' too.
+    """Differentiates the model with respect to its inputs only.
 
-    An undefined slope is no direction, as for our own attacks; some libraries would search for ever along NaN.
+    Libraries call `backward()`, which would also fill the gradients of the parameters. NaN in a gradient becomes 0, as
+    in our own attacks; some libraries would loop forever on NaN.
     """
 
     @staticmethod
@@ -183,7 +207,7 @@ class _OfInputsOnly(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor, None]:
-        # Kept, for libraries ask for the slope of one class after the other.
+        # Retain the graph: libraries ask for the gradient of one class after another.
         slope: Tensor | None = None
         if context.logits.requires_grad:
             (slope,) = torch.autograd.grad(
@@ -197,18 +221,18 @@ class _OfInputsOnly(torch.autograd.Function):
 def _attack(
     task: Task, attack: Foreign, unit: Unit, rows: Tensor, points: Tensor, restart: int
 ) -> dict[int, Exception]:
-    """Attack these rows, write what comes to `points`, and return the rows on which the library broke."""
+    """Attack these rows, write the results to `points`, and return the errors of the rows that failed."""
     inputs, classes = unit.inward(task.inputs[rows]), task.criterion.classes[rows]
     model = Counted(unit.logits)
     model.eval()
     try:
         with _seeded(task, rows, restart), warnings.catch_warnings(), torch.enable_grad():
-            warnings.simplefilter("ignore")  # what a library warns of is not for its user's user
+            warnings.simplefilter("ignore")  # warnings of a library do not concern our users
             found = attack(model, inputs.clone(), classes.clone(), rows).detach().to(inputs)
         if found.shape != inputs.shape:
             raise AttackError(f"expected points of shape {tuple(inputs.shape)}, got {tuple(found.shape)}")
     except (PdpgdError, MemoryError, torch.OutOfMemoryError):
-        raise  # the model's, the caller's or the machine's
+        raise  # caused by the model, the caller or the machine
     except Exception as error:
         _pay(task, rows, model)
         if len(rows) == 1:
@@ -219,13 +243,13 @@ def _attack(
             **_attack(task, attack, unit, rows[half:], points, restart),
         }
     _pay(task, rows, model)
-    # What was not changed is exactly the input, whatever moving the box did to it.
+    # Unchanged entries are exactly those of the input, whatever rounding the mapping of the box introduced.
     points[rows] = torch.where(found == inputs, task.inputs[rows], task.problem.box.clip(unit.outward(found)))
     return {}
 
 
 def _pay(task: Task, rows: Tensor, model: Counted) -> None:
-    """Shared evenly: which rows of a library's batch belong to which sample is not ours to know. The sum is exact."""
+    """Charge the passes evenly to the samples: the rows of a library's batch cannot be attributed. The sum is exact."""
     samples, ledger = task.samples[rows], task.problem.ledger
     for passes, column in ((model.forwards, ledger.forwards), (model.backwards, ledger.backwards)):
         column[samples] += passes // len(rows)
@@ -233,11 +257,12 @@ def _pay(task: Task, rows: Tensor, model: Counted) -> None:
 
 
 def _seeded(task: Task, rows: Tensor, restart: int) -> AbstractContextManager[None]:
-    """For these rows; the libraries draw from the global generators."""
+    """Seed the global generators, from which the libraries draw, for these rows."""
     first = int(task.problem.indices[int(task.samples[rows[0]])])
     device = task.problem.inputs.device
     return seeded_globally(task.problem.seed, first, restart, devices=[device] if device.type == "cuda" else [])
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
+    """Describe an error by its type and its message, if it has one."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

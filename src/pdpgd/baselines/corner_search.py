@@ -1,21 +1,22 @@
 """CornerSearch (Croce & Hein 2019, "Sparse and Imperceivable Adversarial Attacks"), for l0. It needs no gradients.
 
-Move one pixel to one corner of its colour box, all pixels and corners in turn; if the class changes, that is the
-answer. Else order these changes, for each class r but the label y, by z_r - z_y, and once, in the place of y, by
-max_r z_r - z_y; keep the first N of each ordering, and apply several of them together.
+Move a single pixel to a corner of its color box, for all pixels and corners in turn; if the class changes, that is the
+result. Otherwise rank these changes, for each class r other than the label y, by z_r - z_y, and once, in the place of
+y, by max_r z_r - z_y; keep the first N of each ranking, and apply several of them together.
 
-The authors' schedule (`forwards` is None), as the code of CornerSearch has it that the authors of PDPGD ran:
+The authors' schedule (`forwards` is None), as in the code of CornerSearch that the authors of PDPGD ran:
 
-    for k = 2, 3, ..., k_max, and for each ordering: `iterations` points with k changes each,
-    drawn with repetition, the i-th of the ordering with probability (2N - 2i + 1) / N^2;
+    for k = 2, 3, ..., k_max, and for each ranking: `iterations` points with k changes each,
+    drawn with replacement, the i-th of the ranking with probability (2N - 2i + 1) / N^2;
 
-the first adversarial point in this order is the answer. A pixel may have several corners among the N, and where it is
-drawn with more than one, the last counts.
+the first adversarial point in this order is the result. A pixel may have several corners among the N; if it is drawn
+with more than one, the last counts.
 
-Within a budget (`forwards`), which that schedule would use up on the first few k, the N changes are of N pixels, each
-with its best corner, and the k of a point are drawn without repetition. The draws are cut into equal rounds, spread
-evenly over the orderings. Up to half of the rounds climb the ladder k = 2, 3, 4, 6, 8, 12, ... to the first k that
-succeeds; the rest bisects between that and the last k that failed, and then tries one pixel less than the best.
+That schedule would use up a budget (`forwards`) on the first few k. Within a budget, the N changes are therefore of N
+different pixels, each with its best corner, and the k changes of a point are drawn without replacement. The draws are
+divided into equal rounds, spread evenly over the rankings. Up to half of the rounds climb the ladder k = 2, 3, 4, 6, 8,
+12, ... to the first k that succeeds; the rest bisect between that and the last k that failed, and then try one pixel
+less than the best.
 
 Mean pixels over images 300-315 of mnist-1000 (all correctly classified), seeds 0 and 1, the authors' schedule with
 `iterations` 10, 100 and 1000 / ours with as many passes as that took on average:
@@ -23,14 +24,14 @@ Mean pixels over images 300-315 of mnist-1000 (all correctly classified), seeds 
     mnist-plain    2548 passes: 11.0 / 10.2   10,116: 9.8 / 9.0   74,014: 8.8 / 8.2
     mnist-linf-at  2265 passes:  8.3 /  7.4     6850: 6.8 / 6.4   46,154: 6.2 / 5.9
 
-The changes are built for at most `max_rows` points at once, and of the logits of those of one pixel only the N leading
-changes of each ordering are kept.
+At most `max_rows` points are built at once, and for the single-pixel changes only the N leading changes of each ranking
+are stored.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,35 +41,37 @@ from torch import Tensor
 from pdpgd.attacks.base import Problem
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Task
+from pdpgd.attacks.info import PaperSetup
+from pdpgd.attacks.prepare import Budget, Preparable
 from pdpgd.attacks.primal_dual import batches
 from pdpgd.criteria import Criterion, lead_over
 from pdpgd.errors import InvalidInputError, expect_setting
 
-# Of a budget, what the changes of one pixel may cost. Mean pixels at 1000, 1500 and 2000 passes on images 300-331 of
-# mnist-1000, seeds 0 and 1, with a half / with this: mnist-plain 15.8, 12.6, 11.2 / 13.8, 11.4, 10.4; mnist-linf-at
-# 13.4, 9.6, 8.0 / 11.0, 8.4, 7.2. (1568 of its passes try all of them, so from 2091 on there is no difference.)
+# Maximum share of a budget for single-pixel changes. Mean pixels at 1000, 1500 and 2000 passes on images 300-331 of
+# mnist-1000, seeds 0 and 1, with one half / with this: mnist-plain 15.8, 12.6, 11.2 / 13.8, 11.4, 10.4; mnist-linf-at
+# 13.4, 9.6, 8.0 / 11.0, 8.4, 7.2. (1568 passes try all of them, so from a budget of 2091 on there is no difference.)
 FIRST_SHARE = 0.75
-# A colour of c channels has 2^c corners.
+# A color of c channels has 2^c corners.
 MAX_CHANNELS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class CornerSearch:
-    """The settings of CornerSearch, and the method."""
+class CornerSearch(Preparable):
+    """CornerSearch with its settings."""
 
     iterations: int = 1000
-    """Draws for each number of pixels and each ordering; `forwards` takes its place. The authors: 1000."""
+    """Draws per number of pixels and ranking; ignored if `forwards` is given. The authors: 1000."""
     candidates: int = 100
-    """N, the leading changes of each ordering that are drawn from. The authors: 100."""
+    """N, the number of leading changes of each ranking to draw from. The authors: 100."""
     max_sparsity: int | None = None
-    """The most pixels that may change; None: all. The authors: 784 on MNIST, 1024 on CIFAR-10, which is all."""
+    """Maximum number of pixels that change; None: all. The authors: 784 on MNIST, 1024 on CIFAR-10, which is all."""
     max_rows: int = 512
-    """Points in one call of the model: the bound on memory."""
+    """Maximum number of points per call of the model, which bounds the memory."""
     forwards: int | None = None
-    """The most forward passes per sample, beside the one that judges the input; None: the authors' schedule.
+    """Maximum number of forward passes per sample, besides the one that judges the input; None: the authors' schedule.
 
-    Three quarters of them may go to the changes of one pixel; where these are more, a random subset of the pixels is
-    tried.
+    At most three quarters of them are spent on single-pixel changes; if these do not suffice for all pixels, a random
+    subset of the pixels is tried.
     """
 
     def __post_init__(self) -> None:
@@ -78,15 +81,30 @@ class CornerSearch:
             value = getattr(self, name)
             expect_setting(self, name, "at least 1, or None", value is None or value >= 1)
 
+    @classmethod
+    def within(cls, budget: Budget) -> dict[str, Any]:
+        """Spend the budget on forward passes."""
+        return {"forwards": budget.passes}
+
+    @classmethod
+    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+        """Return the paper's settings.
+
+        The released scripts give the sparsity only; the rest are defaults of the released code. The paper did not run
+        it on Restricted ImageNet, for lack of memory; ours streams, and is run as on CIFAR-10.
+        """
+        return {"iterations": 1000, "candidates": 100, "max_sparsity": 784 if setup.dataset == "mnist" else 1024}
+
     def __call__(self, task: Task) -> Best:
         corners = Corners(task.problem)
         best = Best.none(task.inputs)
-        # So few together that the orderings of a thousand classes fit, so many that a round of draws fills a call.
+        # Few enough samples for the rankings of a thousand classes to fit, enough for a round of draws to fill a call.
         for rows in batches(torch.arange(len(task), device=task.samples.device), max(1, self.max_rows // 16)):
             self._attack(task, rows, corners, best)
         return best
 
     def _attack(self, task: Task, rows: Tensor, corners: Corners, best: Best) -> None:
+        """Attack these rows of the task, and record the results in `best`."""
         part = task.select(rows)
         pixels = self._pixels(part, corners)
         if pixels.shape[1] > 0:
@@ -104,7 +122,7 @@ class CornerSearch:
         task.tell((int(rows[-1]) + 1) / len(task))
 
     def _pixels(self, task: Task, corners: Corners) -> Tensor:
-        """The pixels of each sample that are tried, ascending: all, or as many by chance as may be paid for."""
+        """Return the pixels to try per sample, in ascending order: all, or a random subset that the budget pays for."""
         tried = corners.pixels
         if self.forwards is not None:
             tried = min(tried, int(FIRST_SHARE * self.forwards) // corners.count)
@@ -115,10 +133,10 @@ class CornerSearch:
         return torch.from_numpy(np.stack(chosen)).to(task.samples.device)
 
     def _one_pixel(self, task: Task, corners: Corners, pixels: Tensor, best: Best) -> Tensor:
-        """Try every change of one pixel, note what is adversarial in `best`, and return the leading changes.
+        """Try every single-pixel change, record adversarial points in `best`, and return the leading changes.
 
-        These are (samples, orderings, N), best first, the orderings in the order of the classes. Within a budget they
-        are of N pixels, the best corner of each, and the ordering with the best change comes first.
+        They have shape (samples, rankings, N), best first, with the rankings in the order of the classes. Within a
+        budget they are the best corners of N pixels, and the ranking with the best change comes first.
         """
         tried, count = pixels.shape[1], corners.count
         width = min(tried, max(1, self.max_rows // count))
@@ -139,29 +157,29 @@ class CornerSearch:
             if self.forwards is None:
                 ranked.append(lists.changes)
             else:
-                # With few draws for many classes, the first orderings alone are used.
+                # With few draws for many classes, only the first rankings are used.
                 promise = lists.scores[:, :, 0].argsort(dim=1, descending=True, stable=True)
                 ranked.append(lists.changes.gather(1, promise[:, :, None].expand(shape)))
         return torch.cat(ranked)
 
     def _in_turn(self, task: Task, corners: Corners, ranked: Tensor) -> Best:
-        """The authors' schedule, for a task of one sample: its first success, if any."""
+        """Run the authors' schedule for a task of one sample, and return its first success, if any."""
         (generator,) = _generators(task, 1)
         row = torch.zeros_like(task.samples)
         best = Best.none(task.inputs)
         for k in range(2, min(corners.pixels, self.max_sparsity or corners.pixels) + 1):
-            for ordering in ranked:
-                places = torch.from_numpy(drawn(generator, (self.iterations, k), len(ordering))).to(ranked.device)
-                for changes in batches(corners.settled(ordering[places]), self.max_rows):
+            for ranking in ranked:
+                places = torch.from_numpy(drawn(generator, (self.iterations, k), len(ranking))).to(ranked.device)
+                for changes in batches(corners.settled(ranking[places]), self.max_rows):
                     self._try(task, corners, row, changes[None], best, first=True)
                     if bool(best.size.isfinite()):
                         return best
         return best
 
     def _within(self, task: Task, corners: Corners, ranked: Tensor, draws: int) -> Best:
-        """So many draws of several of the `ranked` changes together, as the module says of a budget."""
+        """Apply several of the `ranked` changes together, as the module describes for a budget of `draws` points."""
         best = Best.none(task.inputs)
-        orderings, leading = ranked.shape[1:]
+        rankings, leading = ranked.shape[1:]
         rungs = ladder(min(leading, self.max_sparsity or leading), most=draws // 2)
         if draws < 1 or len(rungs) == 0:
             return best
@@ -170,23 +188,23 @@ class CornerSearch:
         generators = _generators(task, 1)
         failed = torch.ones_like(task.samples)
         for number, first in enumerate(range(0, draws, share)):
-            # Two pixels are the least that can be hoped for: the changes of one were tried.
+            # Two pixels cannot be improved: all single-pixel changes were tried.
             rows = (best.size > 2).nonzero().flatten()
             if len(rows) == 0:
                 break
             wanted = _wanted(best.size[rows], failed[rows], rungs[min(number, len(rungs) - 1)])
             before = best.size[rows]
             last = min(first + share, draws)
-            # A long round in parts: they bound the memory, and change nothing.
+            # A long round is processed in parts to bound the memory; the result is the same.
             for part in batches(torch.arange(first, last), max(1, 16 * self.max_rows // len(rows))):
-                # An exponential race: the first k to arrive are k drawn one after the other, without repetition.
+                # An exponential race: the first k arrivals are a weighted draw of k without replacement.
                 races = [generators[row].standard_exponential((len(part), leading)) / weight for row in rows.tolist()]
                 places = torch.from_numpy(np.stack(races)).argsort(2)[:, :, : int(wanted.max())].to(ranked.device)
-                # A change that is made twice is made once: so rows of fewer changes are filled up.
+                # Applying a change twice has no effect, so rows with fewer changes are padded with their first one.
                 surplus = torch.arange(places.shape[2], device=places.device) >= wanted[:, None, None]
                 places = torch.where(surplus, places[:, :, :1], places)
-                ordering = part.to(ranked.device) % orderings
-                self._try(task, corners, rows, ranked[rows[:, None, None], ordering[None, :, None], places], best)
+                ranking = part.to(ranked.device) % rankings
+                self._try(task, corners, rows, ranked[rows[:, None, None], ranking[None, :, None], places], best)
             missed = best.size[rows] == before
             failed[rows[missed]] = torch.maximum(failed[rows], wanted)[missed]
         return best
@@ -194,18 +212,18 @@ class CornerSearch:
     def _try(
         self, task: Task, corners: Corners, rows: Tensor, changes: Tensor, best: Best, *, first: bool = False
     ) -> Tensor:
-        """Apply changes[i, j], all of them together, to row rows[i]; note an adversarial point of each row, if any.
+        """Apply the changes[i, j] together to row rows[i], and record an adversarial point per row, if any.
 
         Args:
             task: The samples.
-            corners: Of these.
-            rows: Places in the task.
-            changes: (rows, tries, changes).
-            best: Where the points are noted.
-            first: Note the first adversarial point of a row, and not the smallest.
+            corners: Their single-pixel changes.
+            rows: Rows of the task.
+            changes: Changes of shape (rows, tries, changes).
+            best: Records the adversarial points.
+            first: Record the first adversarial point of a row rather than the smallest.
 
         Returns:
-            The logits (rows, tries, classes).
+            The logits, of shape (rows, tries, classes).
         """
         tries = changes.shape[1]
         owner, sets = rows.repeat_interleave(tries), changes.flatten(0, 1)
@@ -226,7 +244,7 @@ class CornerSearch:
 
 
 class Corners:
-    """The changes of one pixel: change j moves pixel j // count to corner j % count of its colour box."""
+    """The single-pixel changes: change j moves pixel j // count to corner j % count of its color box."""
 
     def __init__(self, problem: Problem) -> None:
         inputs, box = problem.inputs, problem.box
@@ -235,7 +253,7 @@ class Corners:
         one = torch.zeros_like(inputs[:1]).reshape(self.channels, -1)
         one[:, 0] = 1
         if float(problem.norm.size(one.reshape(1, *shape))) > 1:
-            self.channels = 1  # the norm counts elements: each is a pixel of its own
+            self.channels = 1  # the norm counts elements, so each is a pixel of its own
         if self.channels > MAX_CHANNELS:
             raise InvalidInputError(f"CornerSearch: expected at most {MAX_CHANNELS} channels, got {self.channels}")
         self.inputs = inputs
@@ -246,7 +264,7 @@ class Corners:
         self._is_high = (numbers >> torch.arange(self.channels, device=inputs.device)) % 2 == 1
 
     def applied(self, samples: Tensor, changes: Tensor) -> Tensor:
-        """The inputs with changes[i] made to samples[i], all of them."""
+        """Return the inputs of `samples` with all changes[i] applied to samples[i]."""
         pixel, values = self._moved(changes)
         inputs = self.inputs[samples]
         points = inputs.reshape(len(samples), self.channels, -1)
@@ -254,9 +272,9 @@ class Corners:
         return points.reshape(inputs.shape)
 
     def size(self, samples: Tensor, changes: Tensor) -> Tensor:
-        """How many pixels that changes: a pixel may have been in its corner before, or be named twice."""
+        """Count the pixels that really change: a pixel may already be in its corner, or appear twice."""
         pixel, values = self._moved(changes)
-        # Entry by entry: a copy of the inputs for each row is what this spares.
+        # Gather single entries, to avoid a copy of the inputs per row.
         channel = torch.arange(self.channels, device=pixel.device)[:, None]
         entries = self.inputs.reshape(len(self.inputs), self.channels, -1)[samples[:, None, None], channel, pixel]
         moved = torch.where((entries != values).any(1), pixel[:, 0], -1).sort(1).values
@@ -264,20 +282,20 @@ class Corners:
         return (fresh & (moved >= 0)).sum(1).to(self.inputs.dtype)
 
     def settled(self, changes: Tensor) -> Tensor:
-        """The same changes with one corner per pixel and row, that of its last change; repeated where it was repeated.
+        """Replace every change of a pixel by the last change of that pixel in the row.
 
-        So it does not matter in which order the changes of a row are made.
+        The order in which the changes of a row are applied then does not matter.
         """
         pixel, order = (changes // self.count).sort(dim=1, stable=True)
         last = torch.ones_like(pixel, dtype=torch.bool)
         last[:, :-1] = pixel[:, 1:] != pixel[:, :-1]
         places = torch.arange(changes.shape[1], device=changes.device)
-        # For each place, the nearest last one from there on.
+        # For each position, the next position that holds the last change of its pixel.
         end = torch.where(last, places, changes.shape[1]).flip(1).cummin(1).values.flip(1)
         return changes.gather(1, order).gather(1, end)
 
     def _moved(self, changes: Tensor) -> tuple[Tensor, Tensor]:
-        """Pixel and new value of each change, both (rows, channels, changes)."""
+        """Return the pixel and the new value of each change, both of shape (rows, channels, changes)."""
         pixel = (changes // self.count)[:, None].expand(-1, self.channels, -1)
         is_high = self._is_high[changes % self.count].transpose(1, 2)
         channel = torch.arange(self.channels, device=pixel.device)[:, None]
@@ -285,16 +303,16 @@ class Corners:
 
 
 class _Leading(NamedTuple):
-    """The leading changes of each ordering so far, best first: both (samples, orderings, N)."""
+    """The leading changes of each ranking so far, best first; both have shape (samples, rankings, N)."""
 
     scores: Tensor
     changes: Tensor
 
     def merge(self, rows: Tensor, helps: Tensor, changes: Tensor, count: int) -> None:
-        """Merge changes into the lists of these rows, of every `count` neighbors the best one.
+        """Merge the best of every `count` consecutive changes into the lists of these rows.
 
-        Ties go to the earlier change, so results do not depend on the batch. `helps` is (rows, entries * count,
-        orderings), `changes` (rows, entries * count).
+        Ties go to the earlier change, so results do not depend on the batch. `helps` has shape (rows, entries * count,
+        rankings), `changes` (rows, entries * count).
         """
         top, corner = helps.reshape(len(helps), -1, count, helps.shape[2]).max(2)
         mine = (changes[:, ::count, None] + corner).transpose(1, 2)
@@ -305,21 +323,21 @@ class _Leading(NamedTuple):
 
 
 def drawn(generator: np.random.Generator, shape: tuple[int, ...], count: int) -> npt.NDArray[np.int64]:
-    """Places among `count`, each drawn with probability (2 count - 2 place - 1) / count^2."""
+    """Draw positions below `count`, each with probability (2 count - 2 position - 1) / count^2."""
     steps = np.arange(1, count + 1) ** 2
-    # The number of squares up to u is the whole part of its root.
+    # The number of squares up to u is the integer part of its root.
     return count - 1 - np.searchsorted(steps, generator.integers(count**2, size=shape), side="right")
 
 
 def ladder(top: int, *, most: int) -> list[int]:
-    """2, 3, 4, 6, 8, 12, ... and the top; if these are more than `most` (or than one), as many, evenly, up to it."""
+    """Return 2, 3, 4, 6, 8, 12, ... and `top`, or an even selection of `most` (at least 1) of them if they are more."""
     rungs = sorted({k for i in range(1, 32) for k in (2**i, 3 * 2 ** (i - 1)) if k < top} | {top}) if top >= 2 else []
     most = max(1, most)
     return rungs if len(rungs) <= most else [rungs[(i + 1) * len(rungs) // most - 1] for i in range(most)]
 
 
 def _wanted(size: Tensor, failed: Tensor, rung: int) -> Tensor:
-    """How many changes to try next, given the best size so far and the largest number that failed."""
+    """Return how many changes to try next, given the best size so far and the largest number that failed."""
     found = size.isfinite()
     known = torch.where(found, size, 0).long()
     descent = torch.where(failed + 1 < known, (failed + known) // 2, known - 1)
@@ -327,9 +345,10 @@ def _wanted(size: Tensor, failed: Tensor, rung: int) -> Tensor:
 
 
 def _helps(logits: Tensor, task: Task) -> Tensor:
-    """(rows, tries, orderings): how much each try helps. Untargeted, the label's place holds the best of the others.
+    """Score each try in each ranking, with shape (rows, tries, rankings).
 
-    Targeted, only the target matters: its lead over the label, and over the best of the others.
+    Untargeted, the position of the label holds the lead of the best other class. Targeted, the scores are the lead of
+    the target over the best other class and over the label.
     """
     tries = logits.shape[1]
     labels = task.labels.repeat_interleave(tries)
@@ -344,5 +363,6 @@ def _helps(logits: Tensor, task: Task) -> Tensor:
 
 
 def _generators(task: Task, stage: int) -> list[np.random.Generator]:
+    """Seed one generator per sample, so that results do not depend on the batch."""
     indices = task.problem.indices[task.samples.cpu()].tolist()
     return [np.random.default_rng((task.problem.seed, index, 0, stage)) for index in indices]

@@ -1,29 +1,29 @@
-"""DAA (Zheng, Chen & Ren 2019), the Lagrangian blob variant: PGD in linf whose samples see each other.
+"""DAA (Zheng, Chen & Ren 2019), the Lagrangian blob variant: PGD in linf whose samples interact.
 
 The M samples of a cloud are particles of one distribution of adversarial points:
 
     x_i <- Pi( x_i + step * radius * sign( g_i + c/M * sum_j K_ij (g_j + (x_j - x_i) / h^2) ) )
     K_ij = exp(-||x_i - x_j||^2 / (2 h^2)),    h^2 = median_ij ||x_i - x_j||^2 / (2 log M)
 
-where g_i is the slope of the sample's own loss, which is climbed, and the median is over all M^2 pairs, i = j among
-them. So it is in the code that the authors of PDPGD ran and released, with these losses and kernel weights c:
+where g_i is the gradient of the sample's own loss, which is maximized, and the median is over all M^2 pairs, including
+i = j. This is the code that the authors of PDPGD ran and released, with these losses and kernel weights c:
 
     cross-entropy   -log p_y                     c = 1.1
     hinge           -max(0, margin + 50)         c = 10
 
-The first has next to no slope where the model is sure, so there the cloud decides the signs. The samples attract each
-other; a flow that keeps a distribution wide would have x_i - x_j.
+The first has almost no gradient where the model is confident, so that there the cloud decides the signs. The samples
+attract each other; a flow that keeps a distribution wide would have x_i - x_j.
 
-It runs as the authors' in clouds of 200, which are dealt anew every ten steps from the samples attacked together. Two
-things differ. Theirs looks for adversarial points after the last step alone; here those on the way count too, and the
-sample stays in its cloud (mnist-linf-at at 0.32, images 800-899, 50 steps, cross-entropy, seed 0: theirs would leave
-60 %, here it is 48 %). And samples that are wrong to begin with, or were fooled at a smaller radius, are not in the
-cloud.
+As in the authors' code, clouds have 200 samples and are redrawn every ten steps from the samples attacked together.
+There are two differences. The authors look for adversarial points only after the last step; here those on the way count
+too, and the sample stays in its cloud (robust accuracy of mnist-linf-at at 0.32, images 800-899, 50 steps,
+cross-entropy, seed 0: 60 % by their rule, 48 % here). And samples that are misclassified without a perturbation, or
+were fooled at a smaller radius, are not in the cloud.
 
-`Attraction` is a variant of ours: see there.
+`Attraction` is our own variant of DAA.
 
-Coupled by design: what becomes of a sample depends on the samples it is attacked with, so on `max_batch` and on the
-order of the inputs. A single sample is attacked by PGD.
+The samples are coupled by design: the result for a sample depends on the samples it is attacked with, and so on
+`max_batch` and on the order of the inputs. A single sample is attacked by PGD.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Task
 from pdpgd.attacks.pgd import Stand, climb, room_of
 from pdpgd.attacks.primal_dual import Rows
+from pdpgd.baselines.settings import BallSteps, PaperBall
 from pdpgd.criteria import Criterion, Surrogate, surrogate_by_name
 from pdpgd.errors import expect_setting
 from pdpgd.tensors import flat, per_sample
 
-# The loss is flat for a sample whose margin is below minus this, so not for any that matters.
+# The loss is flat only for samples whose margin is below minus this, which are long adversarial.
 HINGE_WIDTH = 50.0
 
 
@@ -58,27 +59,28 @@ def cross_entropy(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tenso
 
 
 def hinge(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
+    """max(0, margin + 50)."""
     return (margin + HINGE_WIDTH).clamp(min=0.0)
 
 
 LOSSES: Mapping[str, tuple[Surrogate, float]] = {"cross-entropy": (cross_entropy, 1.1), "hinge": (hinge, 10.0)}
-"""What is climbed down, and the authors' c for it."""
+"""The surrogate to minimize, and the authors' c for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DAA:
-    """DAA in an linf ball, as its authors have it."""
+class DAA(PaperBall):
+    """DAA in an linf ball, as in the authors' code."""
 
     steps: int = 500
-    """The paper: 500."""
+    """Number of steps. The paper: 500."""
     step: float = 0.1
-    """The length of a step over the radius. The paper: the best of 1, 1/2, 1/5, 1/10, 1/25, 1/50, 1/100."""
+    """Length of a step, relative to the radius. The paper: the best of 1, 1/2, 1/5, 1/10, 1/25, 1/50, 1/100."""
     surrogate: str = "cross-entropy"
-    """The loss, and with it the kernel weight c. The paper: the better of "cross-entropy" and "hinge"."""
+    """The loss, which determines the kernel weight c. The paper: the better of "cross-entropy" and "hinge"."""
     cloud: int = 200
-    """The most samples that see each other. The authors: 200."""
+    """Maximum number of samples that interact. The authors: 200."""
     deal_every: int = 10
-    """Steps after which the samples are dealt to the clouds anew, if they are more than one. The authors: 10."""
+    """Steps between redraws of the clouds, if there is more than one. The authors: 10."""
 
     def __post_init__(self) -> None:
         expect_setting(self, "surrogate", f"one of {', '.join(LOSSES)}", self.surrogate in LOSSES)
@@ -105,7 +107,7 @@ class DAA:
                 clouds = self._dealt(task, restart, number)
             push = torch.empty_like(point)
             for cloud in clouds:
-                # A surrogate is small where the sample is fooled.
+                # A surrogate decreases towards misclassification.
                 push[cloud] = blob(point[cloud], -answer.gradient[cloud], weight)
             delta = project(point - rows.inputs + length * push.sign(), "linf", radius)
             point = problem.box.clip(rows.inputs + delta)
@@ -116,7 +118,7 @@ class DAA:
         return best
 
     def _dealt(self, task: Task, restart: int, number: int) -> list[Tensor]:
-        """The rows of each cloud: by chance, and as evenly as can be."""
+        """Divide the rows randomly and evenly into clouds."""
         first = int(task.problem.indices[task.samples[:1].cpu()])
         order = np.random.default_rng((task.problem.seed, first, restart, number)).permutation(len(task))
         parts = np.array_split(order, math.ceil(len(task) / self.cloud))
@@ -124,16 +126,16 @@ class DAA:
 
 
 def blob(points: Tensor, slopes: Tensor, weight: float) -> Tensor:
-    """What the signs are taken of: g_i + c/M * sum_j K_ij (g_j + (x_j - x_i) / h^2), with c = `weight`.
+    """Return the direction before its sign is taken: g_i + c/M * sum_j K_ij (g_j + (x_j - x_i) / h^2), c = `weight`.
 
-    As h goes to 0, where most points are the same, these alone see each other.
+    In the limit h = 0, where most points coincide, only coinciding points interact.
     """
     x, g = flat(points), flat(slopes)
-    # Distances do not change with the origin; near the middle of the points their squares cancel least.
+    # Distances are invariant to translation; centered points lose the least precision to cancellation.
     x = x - x.mean(0)
     distances = squared_distances(x)
     count = len(x)
-    # Twice h^2. A single point is all of its cloud, whatever h.
+    # 2 h^2. A single point forms the whole cloud, whatever h.
     width = 0.0 if count < 2 else float(np.median(distances.cpu().numpy())) / math.log(count)
     if width == 0:
         kernel = (distances == 0).to(x.dtype)
@@ -145,24 +147,24 @@ def blob(points: Tensor, slopes: Tensor, weight: float) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attraction:
-    """PGD with the pull of a smoothed log density on it, a variant of DAA.
+class Attraction(BallSteps):
+    """PGD with an attraction term, the gradient of a smoothed log density: a variant of DAA.
 
         x_i <- Pi( x_i + step * radius * sign( grad L(x_i) + c/M * a_i ) )
         a_i  = sum_j grad_i K(x_i, x_j) (1/S_i + 1/S_j),  S_i = sum_k K(x_i, x_k),  K(x, y) = exp(-||x - y||^2 / h)
 
-    where h is the median of the squared distances between different samples over log M. Unlike in DAA, L keeps its
-    slope where the model is sure, other samples' slopes play no part, the pull is divided by the density, and a sample
-    that is fooled leaves.
+    where h is the median of the squared distances between different samples, divided by log M. Unlike in DAA, L has a
+    gradient where the model is confident, the gradients of other samples play no role, the attraction is divided by the
+    density, and fooled samples leave.
     """
 
     steps: int = 500
     step: float = 0.1
-    """The length of a step over the radius."""
+    """Length of a step, relative to the radius."""
     surrogate: str = "cross-entropy"
-    """What is climbed down: any of `criteria.SURROGATES`."""
+    """The surrogate to minimize: any of `criteria.SURROGATES`."""
     strength: float = 0.3
-    """c, how much the samples attract each other; 0 makes it PGD. From 0.01 to 1 at least level with PGD at 0.3 (images
+    """c, the strength of the attraction; 0 gives PGD. From 0.01 to 1 it is at least as strong as PGD at 0.3 (images
     800-899 of mnist-1000, mnist-linf-at)."""
 
     def __post_init__(self) -> None:
@@ -184,7 +186,7 @@ class Attraction:
 
 
 def attraction(points: Tensor) -> Tensor:
-    """a of the formula above; zero for a single point, and for points that are all the same."""
+    """Compute a of the formula of `Attraction`; zero for a single point, and for points that all coincide."""
     x = flat(points)
     x = x - x.mean(0)
     distances = squared_distances(x)
@@ -199,13 +201,13 @@ def attraction(points: Tensor) -> Tensor:
 
 
 def squared_distances(x: Tensor) -> Tensor:
-    """Between the rows of a matrix, which are best near the origin: by a matrix product, so they cancel."""
+    """Squared distances between the rows of a matrix, by a matrix product: center them first to limit cancellation."""
     squares = x.square().sum(1)
     return (squares[:, None] + squares - 2 * x @ x.T).clamp_(min=0).fill_diagonal_(0)
 
 
 def _bandwidth(distances: Tensor) -> float:
-    """By the median heuristic (Liu & Wang 2016): a point's neighbours weigh together about as much as itself."""
+    """Apply the median heuristic (Liu & Wang 2016): the neighbors of a point together weigh about as much as itself."""
     count = len(distances)
     if count < 2:
         return 0.0
@@ -214,9 +216,9 @@ def _bandwidth(distances: Tensor) -> float:
 
 
 def _note(best: Best, task: Task, rows: Rows, point: Tensor, margin: Tensor, prediction: Tensor) -> None:
-    """Keep the smallest adversarial point of each row."""
+    """Record the smallest adversarial point of each row."""
     size = task.problem.norm.size(point - rows.inputs)
-    # The input itself was right; if it is not in this batch, that is float noise and no perturbation.
+    # The input itself was classified correctly; if it is not in this batch, that is rounding and no perturbation.
     fooled = ((margin < 0) & (size > 0)).nonzero().flatten()
     found = Best(size, point, prediction, torch.full_like(size, torch.nan))
     best.improve(found.select(fooled), at=fooled)

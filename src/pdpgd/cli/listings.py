@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from pdpgd.models.architectures import Architecture
 if TYPE_CHECKING:
-    from pdpgd.catalogue import Entry
+    from pdpgd.attacks.catalogue import AttackInfo
 
 
 MODELS_ELSEWHERE = """
@@ -150,7 +150,7 @@ def add_attacks_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def list_attacks(options: argparse.Namespace) -> int:
-    from pdpgd.catalogue import ATTACKS
+    from pdpgd.attacks.catalogue import ATTACKS
     from pdpgd.norms import norm_of
 
     norm = None if options.norm is None else norm_of(options.norm).name
@@ -162,7 +162,7 @@ def list_attacks(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show_attacks(entries: list[Entry]) -> None:
+def _show_attacks(entries: list[AttackInfo]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -178,14 +178,14 @@ def _show_attacks(entries: list[Entry]) -> None:
         console.print(f"{library.short} {state}: {library.install}", markup=False, soft_wrap=True)
 
 
-def _source(entry: Entry) -> str:
+def _source(entry: AttackInfo) -> str:
     if entry.library is None:
         return "here"
     version = entry.library.version()
     return f"{entry.library.short} {version}" if version else f"{entry.library.short} (not installed)"
 
 
-def _attack_as_json(entry: Entry) -> dict[str, Any]:
+def _attack_as_json(entry: AttackInfo) -> dict[str, Any]:
     library = entry.library
     return {
         "name": entry.name,

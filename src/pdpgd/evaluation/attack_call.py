@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pdpgd import catalogue
+from pdpgd.attacks import catalogue
 from pdpgd.attacks.base import AttackResult, Observe
 from pdpgd.classifier import Model
 from pdpgd.errors import FOREIGN_ERRORS, AttackError, InvalidInputError, PdpgdError
@@ -51,13 +51,13 @@ def attack_spec(
 
 def library_of(spec: AttackSpec) -> str | None:
     """Return the distribution that the attack comes from; None if it is ours or the user's."""
-    library = None if spec.function is not None else catalogue.entry_of(spec.name).library
+    library = None if spec.function is not None else catalogue.info_of(spec.name).library
     return None if library is None else library.name
 
 
 def needs_gradients(spec: AttackSpec) -> bool:
     """Tell whether the attack is known to follow gradients; of a user's own function that is not known."""
-    return spec.function is None and catalogue.entry_of(spec.name).needs_gradients
+    return spec.function is None and catalogue.info_of(spec.name).needs_gradients
 
 
 def check_attack(spec: AttackSpec, norms: tuple[str, ...], batch_size: int) -> None:

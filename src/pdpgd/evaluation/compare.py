@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pdpgd import catalogue
+from pdpgd.attacks import catalogue
 from pdpgd.classifier import Model
 from pdpgd.data.dataset import SampleRange, Samples
 from pdpgd.errors import AttackError, InvalidInputError, MissingExtraError, NoGradientError, UnfinishedError
@@ -134,7 +134,7 @@ def compare(
         (norm, _resolved(spec, norm, case if preset else None, budget, thresholds.get(norm)))
         for norm in norms
         for spec in specs
-        if catalogue.entry_of(spec.name).can_do(norm)
+        if catalogue.info_of(spec.name).can_do(norm)
     ]
     for norm, spec in asked:
         _check_attack(spec, norm)
@@ -210,7 +210,7 @@ def selected(
 
 def _tuned(spec: AttackSpec, norm: str, samples: Samples, place: Path | None, evaluated: Evaluate) -> AttackSpec:
     """Select the settings of an attack from the paper's grid; with one start each, as the paper did."""
-    choices = catalogue.entry_of(spec.name).combinations(norm)
+    choices = catalogue.info_of(spec.name).combinations(norm)
     folder = None if place is None else place.with_name(f"{place.name}-tuning")
     runs = [
         evaluated(
@@ -244,7 +244,7 @@ def _resolved(
     spec: AttackSpec, norm: str, case: tuple[str, str] | None, budget: int | None, radii: tuple[float, ...] | None
 ) -> AttackSpec:
     """Give an attack its budget, or the paper's settings for a data set and kind of model; and its radii."""
-    info = catalogue.entry_of(spec.name)
+    info = catalogue.info_of(spec.name)
     settings: dict[str, Any] = {}
     if case is not None and info.in_paper:
         dataset, kind = case
@@ -267,7 +267,7 @@ def _check(specs: Sequence[AttackSpec], norms: Sequence[str], preset: str | None
     if not specs:
         raise InvalidInputError("attacks: expected at least one, got none")
     for spec in specs:
-        catalogue.entry_of(spec.name)
+        catalogue.info_of(spec.name)
     labels = [spec.label for spec in specs]
     if len(set(labels)) < len(labels):
         raise InvalidInputError(f"attacks: expected each one once, got {', '.join(labels)}")
@@ -276,7 +276,7 @@ def _check(specs: Sequence[AttackSpec], norms: Sequence[str], preset: str | None
     if not norms or len(set(norms)) < len(norms):
         raise InvalidInputError(f"norms: expected at least one, and each one once, got {', '.join(norms) or 'none'}")
     for norm in norms:
-        if not any(catalogue.entry_of(spec.name).can_do(norm) for spec in specs):
+        if not any(catalogue.info_of(spec.name).can_do(norm) for spec in specs):
             raise InvalidInputError(f"attacks: expected one that can do {norm}, got {', '.join(labels)}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
-from pdpgd import catalogue
+from pdpgd.attacks import catalogue
 from pdpgd.data.dataset import Samples
 from pdpgd.errors import AttackError, InvalidInputError, ModelError, NoGradientError, PdpgdError, UnfinishedError
 from pdpgd.evaluation.attack_call import needs_gradients

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pdpgd.catalogue import ATTACKS, entry_of, prepared
+from pdpgd.attacks.catalogue import ATTACKS, info_of, prepared
 from pdpgd.classifier import Counted, Model
 from pdpgd.errors import InvalidInputError
 from pdpgd.experiments.results import IterationCost
@@ -83,7 +83,7 @@ def countable() -> tuple[str, ...]:
 
 def measured(attack: str, norm: str, model: Model, inputs: Tensor, labels: Tensor) -> IterationCost:
     """What an iteration of the attack costs one of these samples on average; a handful of them is enough."""
-    entry_of(attack, norm)
+    info_of(attack, norm)
     if attack not in _COUNTINGS:
         raise InvalidInputError(
             f"attack {attack}: expected one whose iterations are counted ({', '.join(countable())})"
@@ -116,7 +116,7 @@ def _attack(attack: str, norm: str, counting: Counting, count: int, samples: int
     if counting.setting == "budget":
         return prepared(attack, norm, budget=2 * count + 2, max_batch=samples)
     settings = {**counting.fixed, counting.setting: count}
-    if entry_of(attack).is_ball:
+    if info_of(attack).is_ball:
         settings["radii"] = [RADIUS[norm]]
     return prepared(attack, norm, settings=settings, max_batch=samples)
 

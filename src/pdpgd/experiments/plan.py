@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pdpgd import catalogue
+from pdpgd.attacks import catalogue
 from pdpgd.evaluation.attack_call import DEFAULT_BUDGET
 from pdpgd.experiments.results import Role
 from pdpgd.experiments.spec import AttackAsk, DatasetAsk, ExperimentSpec, ModelAsk
@@ -49,7 +49,7 @@ class Ask:
 
     def choices(self) -> list[dict[str, Any]]:
         """The paper's grid."""
-        return catalogue.entry_of(self.attack).combinations(self.norm)
+        return catalogue.info_of(self.attack).combinations(self.norm)
 
 
 def asks(spec: ExperimentSpec) -> list[Ask]:
@@ -124,13 +124,13 @@ def _ours(dataset: DatasetAsk, model: ModelAsk, norm: str) -> dict[str, Any]:
 
 
 def _can(attack: AttackAsk, norm: str) -> bool:
-    return norm in (attack.norms or (norm,)) and catalogue.entry_of(attack.name).can_do(norm)
+    return norm in (attack.norms or (norm,)) and catalogue.info_of(attack.name).can_do(norm)
 
 
 def _ask(
     spec: ExperimentSpec, dataset: DatasetAsk, model: ModelAsk, norm: str, attack: AttackAsk, restarts: int | None
 ) -> Ask:
-    entry, radii = catalogue.entry_of(attack.name), dataset.radii_of(model, norm)
+    entry, radii = catalogue.info_of(attack.name), dataset.radii_of(model, norm)
     settings: dict[str, Any] = {}
     budget = attack.budget
     if budget is None and spec.preset is not None and entry.in_paper:

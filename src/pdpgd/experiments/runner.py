@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from pdpgd import catalogue
+from pdpgd.attacks import catalogue
 from pdpgd.errors import AttackError, InvalidInputError, MissingExtraError, PdpgdError, UnfinishedError
 from pdpgd.evaluation import provenance
 from pdpgd.evaluation.compare import selected
@@ -270,7 +270,7 @@ class Experiment:
             (attack.name, norm)
             for attack in self.spec.attacks
             for norm in self.spec.norms
-            if attack.name in countable() and catalogue.entry_of(attack.name).can_do(norm)
+            if attack.name in countable() and catalogue.info_of(attack.name).can_do(norm)
         ]
         kept = CostCache(self.folder / COSTS, {"model": identity["sha256"], **provenance.made_with()})
         first: dict[str, str] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pdpgd import catalogue
+from pdpgd.attacks import catalogue
 from pdpgd.errors import InvalidInputError, UnknownNameError, expect_setting
 from pdpgd.evaluation.compare import PRESETS
 from pdpgd.experiments.toml import TomlTable, read_toml, write_toml
@@ -277,7 +277,7 @@ def _attack(table: TomlTable) -> AttackAsk:
         settings=table.optional("settings", dict) or {},
     )
     table.end()
-    entry = catalogue.entry_of(name)
+    entry = catalogue.info_of(name)
     for norm in attack.norms or ():
         if not entry.can_do(norm):
             raise InvalidInputError(f"{table.where}.norms: expected {', '.join(entry.norms)} for {name}, got {norm!r}")
@@ -344,7 +344,7 @@ def _check(spec: ExperimentSpec) -> None:
         raise InvalidInputError(f"figures.queries: expected norms among {', '.join(PAPER_NORMS)}, got {spec.norms}")
     if spec.examples is not None:
         shown = AttackSpec.parse(spec.examples)
-        catalogue.entry_of(shown.name)
+        catalogue.info_of(shown.name)
         if shown.name not in names or shown.restarts not in spec.attack(shown.name).restarts:
             raise InvalidInputError(f"figures.examples: expected an attack of the experiment, got {spec.examples!r}")
 

@@ -10,8 +10,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from pdpgd import AttackResult, PDPGDConfig, auto, pdpgd
+from pdpgd.attacks.catalogue import prepared
 from pdpgd.attacks.pgd import PGDConfig, pgd
-from pdpgd.catalogue import prepared
 from pdpgd.classifier import Classifier
 from pdpgd.criteria import Criterion
 from pdpgd.data.dataset import ArraySamples, numbered_classes

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pdpgd.attacks.catalogue import paper_settings, prepared
 from pdpgd.attacks.radius_search import AtRadii
 from pdpgd.baselines import advlib as theirs
 from pdpgd.baselines import advlib_ball as within
-from pdpgd.catalogue import paper_settings, prepared
+from pdpgd.baselines import advlib_fab as fab
 from pdpgd.data.loading import load_data
 from pdpgd.errors import InvalidInputError, MissingExtraError, PdpgdError
 from pdpgd.models.loading import load_model
@@ -27,8 +28,8 @@ FEATURES, SAMPLES = 30, 5
 # The attack, the norms it knows, whether it aims, forward and backward passes of a sample with these settings (the look
 # at the input and at the answer among them), and how far above the exact distance it may end.
 EXACT: dict[str, tuple[Any, tuple[str, ...], bool, tuple[int, int] | None, float]] = {
-    "FAB": (theirs.FAB(steps=12, restarts=2), ("linf", "l2", "l1"), False, (1 + 2 * 25 + 1, 2 * 12 * 3), 1.05),
-    "FAB-T": (theirs.FABT(steps=12, targets=2), ("linf", "l2", "l1"), False, (1 + 1 + 2 * 25 + 1, 2 * 12), 1.06),
+    "FAB": (fab.FAB(steps=12, restarts=2), ("linf", "l2", "l1"), False, (1 + 2 * 25 + 1, 2 * 12 * 3), 1.05),
+    "FAB-T": (fab.FABT(steps=12, targets=2), ("linf", "l2", "l1"), False, (1 + 1 + 2 * 25 + 1, 2 * 12), 1.06),
     "DDN": (theirs.DDN(steps=60, init_norm=0.2), ("l2",), True, (62, 60), 1.35),
     "DeepFool": (theirs.DeepFool(), ("linf", "l2"), False, None, 1.1),
     "SuperDeepFool": (theirs.SuperDeepFool(), ("l2",), False, None, 1.05),
@@ -157,8 +158,8 @@ def test_auto_pgd_aims_and_its_restarts_differ(affine: Affine, inputs: Tensor) -
 @pytest.mark.parametrize(
     ("method", "norm"),
     [
-        (theirs.FAB(steps=1), "linf"),
-        (theirs.FABT(steps=1), "l1"),
+        (fab.FAB(steps=1), "linf"),
+        (fab.FABT(steps=1), "l1"),
         (theirs.DDN(steps=1), "l2"),
         (theirs.DeepFool(steps=1), "l2"),
         (theirs.SuperDeepFool(steps=1, deepfool_steps=1), "l2"),
@@ -195,9 +196,7 @@ def mnist(count: int) -> tuple[nn.Module, Tensor, Tensor]:
     return model, images[right], labels[right]
 
 
-@pytest.mark.parametrize(
-    ("kind", "norm"), [(theirs.FAB, "linf"), (theirs.FAB, "l2"), (theirs.FAB, "l1"), (theirs.FABT, "l2")]
-)
+@pytest.mark.parametrize(("kind", "norm"), [(fab.FAB, "linf"), (fab.FAB, "l2"), (fab.FAB, "l1"), (fab.FABT, "l2")])
 def test_more_restarts_of_fab_never_lose_a_sample_nor_end_farther_away(kind: Any, norm: str) -> None:
     model, images, labels = mnist(6)
     results = [
@@ -206,7 +205,7 @@ def test_more_restarts_of_fab_never_lose_a_sample_nor_end_farther_away(kind: Any
     for fewer, more in pairwise(results):
         assert bool((more.found | ~fewer.found).all())
         assert bool((more.distances <= fewer.distances).all())
-    assert bool((results[2].distances < results[0].distances).any()) or kind is theirs.FABT
+    assert bool((results[2].distances < results[0].distances).any()) or kind is fab.FABT
 
 
 def test_the_first_restarts_of_fab_are_those_of_a_run_with_fewer(affine: Affine, inputs: Tensor) -> None:
@@ -218,7 +217,7 @@ def test_the_first_restarts_of_fab_are_those_of_a_run_with_fewer(affine: Affine,
 
     runs = []
     for restarts in (2, 3):
-        framed(theirs.FAB(steps=3, restarts=restarts), "l2")(note, inputs, labels, norm="l2")
+        framed(fab.FAB(steps=3, restarts=restarts), "l2")(note, inputs, labels, norm="l2")
         runs.append(seen[:-1])  # without the look at the answer
         seen = []
     short, long = runs
@@ -240,7 +239,7 @@ def test_fab_keeps_the_smallest_point_whose_margin_is_not_a_matter_of_rounding(
         return tied
 
     monkeypatch.setattr(theirs.library(), "fab", answers)
-    result = framed(theirs.FAB(), "l2")(model, inputs, labels, norm="l2")
+    result = framed(fab.FAB(), "l2")(model, inputs, labels, norm="l2")
     assert torch.equal(result.adversarials, clear)
     assert result.forwards.tolist() == [1 + 5 + 1]
 
@@ -263,20 +262,20 @@ def test_the_settings_of_fab_reach_the_library(monkeypatch: pytest.MonkeyPatch, 
         theirs.BETA: 0.8,
     }
     for method, runs in (
-        (theirs.FAB(restarts=3, **own), {"restarts": 3, "targeted_restarts": False}),
-        (theirs.FABT(**own), {"restarts": 3, "targeted_restarts": True}),
-        (theirs.FAB(targets=2, **own), {"restarts": 2, "targeted_restarts": True}),
-        (theirs.FABT(restarts=5, **own), {"restarts": 15, "targeted_restarts": True}),
+        (fab.FAB(restarts=3, **own), {"restarts": 3, "targeted_restarts": False}),
+        (fab.FABT(**own), {"restarts": 3, "targeted_restarts": True}),
+        (fab.FAB(targets=2, **own), {"restarts": 2, "targeted_restarts": True}),
+        (fab.FABT(restarts=5, **own), {"restarts": 15, "targeted_restarts": True}),
     ):
         framed(method, "l2")(affine, inputs, affine.labels(inputs), norm="l2")
         assert asked.pop() == {**common, **runs}
-    framed(theirs.FAB(), "l1")(affine, inputs, affine.labels(inputs), norm="l1")
-    assert asked.pop()[theirs.EPSILON] == theirs.RADII["l1"]
+    framed(fab.FAB(), "l1")(affine, inputs, affine.labels(inputs), norm="l1")
+    assert asked.pop()[theirs.EPSILON] == fab.RADII["l1"]
 
 
 def test_restarts_towards_some_of_the_classes_are_refused(affine: Affine, inputs: Tensor) -> None:
     with pytest.raises(InvalidInputError, match="expected 1 restart, or all 3 other classes as targets, got 2 res"):
-        framed(theirs.FABT(targets=2, restarts=2), "l2")(affine, inputs, affine.labels(inputs), norm="l2")
+        framed(fab.FABT(targets=2, restarts=2), "l2")(affine, inputs, affine.labels(inputs), norm="l2")
 
 
 @pytest.mark.parametrize(
@@ -334,13 +333,13 @@ def test_without_the_library_the_user_is_told_what_to_install(
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
-        (theirs.FAB, {"steps": 0}),
-        (theirs.FAB, {"targets": -1}),
-        (theirs.FAB, {"eps": 0.0}),
-        (theirs.FAB, {"alpha_max": 1.5}),
-        (theirs.FAB, {"eta": 0.9}),
-        (theirs.FAB, {"beta": 1.0}),
-        (theirs.FABT, {"targets": 0}),
+        (fab.FAB, {"steps": 0}),
+        (fab.FAB, {"targets": -1}),
+        (fab.FAB, {"eps": 0.0}),
+        (fab.FAB, {"alpha_max": 1.5}),
+        (fab.FAB, {"eta": 0.9}),
+        (fab.FAB, {"beta": 1.0}),
+        (fab.FABT, {"targets": 0}),
         (theirs.DDN, {"gamma": 0.0}),
         (theirs.DeepFool, {"overshoot": -1.0}),
         (theirs.SuperDeepFool, {"deepfool_steps": 0}),

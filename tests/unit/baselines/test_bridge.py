@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pdpgd.attacks.base import AttackResult
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Framed, Task
-from pdpgd.baselines.bridge import Foreign, by_library, within
+from pdpgd.baselines.bridge import Foreign, by_library, within_radius
 from pdpgd.errors import AttackError, InvalidInputError, ModelError
 from support.models import Affine, Counting, RootAtHalf, TinyConv, random_affine
 from support.results import assert_sizes
@@ -317,7 +317,7 @@ def test_what_lies_outside_the_ball_is_not_found_there(affine: Affine, inputs: T
 
     def method(task: Task) -> Best:
         radius = distances * torch.tensor([0.99, 0.999, 0.99999, 1.0, 1.01, 2.0])
-        return within(by_library(task, climb, name="theirs"), radius, task)
+        return within_radius(by_library(task, climb, name="theirs"), radius, task)
 
     result = Framed("theirs", ("l2",), lambda classes: method)(affine, inputs, labels, norm="l2")
     assert result.found.tolist() == [False, False, True, True, True, True]

@@ -1,26 +1,24 @@
-"""A budget is about what an attack spends: on a model that nothing fools, where none of them stops early.
-
-Nor does any of them report a success there.
-"""
+"""An attack spends about its budget on a model that cannot be fooled, where none stops early or reports a success."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from pdpgd.baselines import budgets
-from pdpgd.baselines.budgets import Budget
-from pdpgd.catalogue import ATTACKS, prepared
+from pdpgd.attacks.catalogue import ATTACKS, prepared
+from pdpgd.attacks.prepare import Budget
+from pdpgd.baselines.foolbox import BrendelBethge
 from support.models import Stubborn
 from support.plain_numba import compile_no_classes
 
 compile_no_classes()
 BUDGET = 600
-# Those that end by themselves, or cannot be told when to: the most they spend here, over the budget.
+# Attacks that stop by themselves, or have no bound on their steps: the most they spend here, relative to the budget.
 FREE = {"superdeepfool": 12.0, "sparsefool": 3.0, "deepfool@art": 1.5, "jsma@art": 30.0, "one-pixel@art": 15.0}
-# Those that do nothing where there is nothing to start from, or no slope to follow.
+# Attacks that do nothing without an adversarial starting point or a gradient.
 IDLE = {"bb"}
-CASES = [(name, norm) for name, entry in ATTACKS.items() if entry.rival for norm in entry.norms]
+OURS = ("auto", "auto-shared", "pdpgd", "pdgd")
+CASES = [(name, norm) for name, info in ATTACKS.items() if name not in OURS for norm in info.norms]
 
 
 @pytest.mark.parametrize(("name", "norm"), CASES)
@@ -39,8 +37,8 @@ def test_what_is_spent_on_a_hopeless_sample_is_about_the_budget(name: str, norm:
 
 
 def test_a_start_from_noise_is_taken_off_the_steps_of_brendel_and_bethge() -> None:
-    # Eleven looks on the way to the boundary, and one at least at a start.
+    # Eleven passes on the way to the boundary, and at least one for a start.
     for settings, spared in (({}, 12 + 50), ({"start": "noise"}, 12 + 50), ({"start": "data"}, 12)):
-        chosen = budgets.brendel_bethge(Budget("l0", 1000, 10, settings))
+        chosen = BrendelBethge.within(Budget("l0", 1000, 10, settings))
         assert chosen == {"steps": (1000 - spared) // 2, "directions": 50, "blends": 50}
-    assert budgets.brendel_bethge(Budget("l0", 10, 10, {})) == {"steps": 1, "directions": 1, "blends": 1}
+    assert BrendelBethge.within(Budget("l0", 10, 10, {})) == {"steps": 1, "directions": 1, "blends": 1}

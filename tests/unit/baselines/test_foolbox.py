@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.attacks.base import pose
+from pdpgd.attacks.catalogue import ATTACKS, paper_settings
 from pdpgd.attacks.frame import Task
 from pdpgd.baselines import foolbox as theirs
-from pdpgd.catalogue import ATTACKS, paper_settings
 from pdpgd.errors import InvalidInputError, MissingExtraError, PdpgdError
 from support.frames import assert_near_exact, framed
 from support.models import Affine, Cliff, Counting, Seesaw, Stubborn

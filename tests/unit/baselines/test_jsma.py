@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from pdpgd import AttackResult, InvalidInputError, UnknownNameError
 from pdpgd.attacks.base import Bounds
+from pdpgd.attacks.catalogue import ATTACKS, paper_settings
 from pdpgd.attacks.frame import Framed
 from pdpgd.baselines import jsma
 from pdpgd.baselines.jsma import JSMA, best_pair, chosen_pair
-from pdpgd.catalogue import ATTACKS, paper_settings
 from pdpgd.data.loading import load_data
 from pdpgd.models.loading import load_model
 from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, TinyConv, random_affine

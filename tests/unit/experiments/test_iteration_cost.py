@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pdpgd.catalogue import ATTACKS
+from pdpgd.attacks.catalogue import ATTACKS
 from pdpgd.errors import InvalidInputError, UnknownNameError
 from pdpgd.experiments import iteration_cost
 from pdpgd.experiments.iteration_cost import countable, measured

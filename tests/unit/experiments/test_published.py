@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pdpgd.catalogue import ATTACKS
+from pdpgd.attacks.catalogue import ATTACKS
 from pdpgd.experiments import published
 from pdpgd.paper import PAPER_RADII
 from pdpgd.runs.metrics import compared

@@ -1,4 +1,4 @@
-"""Attacks by name: what there is, what is refused, and that a budget is kept."""
+"""The catalogue: its rows, the calls it refuses, and how budgets and settings become an attack."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from pdpgd import InvalidInputError, UnknownNameError, norms
-from pdpgd.catalogue import ATTACKS, paper_settings, prepared
+from pdpgd.attacks.catalogue import ATTACKS, paper_settings, prepared
+from pdpgd.attacks.prepare import Preparable
 from pdpgd.errors import MissingExtraError
 from support.models import TinyConv
 
 GAMES = [(name, norm) for name in ("pdpgd", "pdgd") for norm in ATTACKS[name].norms]
 OURS = [(name, norm) for name in ("auto", "auto-shared") for norm in ATTACKS[name].norms]
-# The long ones are slow, and shared out alike in every norm.
+# Long budgets are slow, and divided in the same way in every norm.
 SPENT = [
     *((name, norm, budget) for name, norm in GAMES for budget in (2, 14, 200)),
     *((name, norm, budget) for name, norm in (("pdpgd", "l1"), ("pdgd", "l2")) for budget in (2000, 3000)),
@@ -36,12 +37,12 @@ def image(generator: torch.Generator) -> Tensor:
 
 
 def settings(name: str, norm: str, budget: int) -> Any:
-    """The config that the prepared attack has bound."""
+    """Return the config that the prepared attack has bound."""
     attack: Any = prepared(name, norm, budget=budget, max_batch=64)
     return attack.keywords["config"]
 
 
-def test_the_catalogue_has_ours_the_papers_twelve_rivals_a_variant_and_those_that_came_later() -> None:
+def test_the_catalogue_has_ours_the_papers_twelve_baselines_a_variant_and_later_attacks() -> None:
     every, convex = ("linf", "l2", "l1", "l0"), ("linf", "l2", "l1")
     ours = {"auto": every, "auto-shared": every, "pdpgd": every, "pdgd": convex}
     twelve = {
@@ -69,16 +70,18 @@ def test_the_catalogue_has_ours_the_papers_twelve_rivals_a_variant_and_those_tha
         "superdeepfool": ("l2",),
         "vfga": ("l0",),
     }
-    found = {name: entry.norms for name, entry in ATTACKS.items() if "@" not in name}
+    found = {name: info.norms for name, info in ATTACKS.items() if "@" not in name}
     assert found == {**ours, **twelve, **variants, **later}
+    assert {name for name, info in ATTACKS.items() if info.in_paper} == {"pdpgd", "pdgd", *twelve}
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_entry_knows_its_name_and_says_what_it_is_in_one_line(name: str) -> None:
-    entry = ATTACKS[name]
-    assert entry.name == name
-    assert entry.about
-    assert "\n" not in entry.about
+def test_a_row_has_its_name_a_description_in_one_line_and_a_class_that_can_be_loaded(name: str) -> None:
+    info = ATTACKS[name]
+    assert info.name == name
+    assert info.about
+    assert "\n" not in info.about
+    assert issubclass(info.load(), Preparable)
 
 
 @pytest.mark.parametrize(("norm", "played"), [("linf", "pdpgd"), ("l2", "pdgd"), ("l1", "pdpgd"), ("l0", "pdpgd")])
@@ -180,7 +183,7 @@ def test_a_memory_limit_of_nothing_is_refused() -> None:
         prepared("pdpgd", "l2", budget=100, max_batch=0)
 
 
-@pytest.mark.parametrize("name", [name for name, entry in ATTACKS.items() if entry.library is not None])
+@pytest.mark.parametrize("name", [name for name, info in ATTACKS.items() if info.library is not None])
 def test_without_its_library_an_attack_is_listed_and_says_what_to_install(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,9 +209,9 @@ def test_a_setting_that_an_attack_does_not_have_is_refused(name: str, norm: str)
 
 PAPERS = [
     (name, norm, dataset)
-    for name, entry in ATTACKS.items()
-    if name in ("pdpgd", "pdgd") or (entry.rival is not None and entry.rival.paper is not None)
-    for norm in entry.norms
+    for name, info in ATTACKS.items()
+    if info.in_paper
+    for norm in info.norms
     for dataset in ("mnist", "cifar10", "restricted-imagenet")
 ]
 
@@ -223,7 +226,7 @@ def test_the_papers_settings_and_every_choice_of_its_grid_are_settings_that_the_
         assert prepared(name, norm, settings={**found, **choice}, max_batch=64)
 
 
-@pytest.mark.parametrize("name", ["auto", "fmn"])
+@pytest.mark.parametrize("name", ["auto", "fmn", "cw@adv-lib"])
 def test_the_paper_has_no_settings_for_attacks_it_does_not_have(name: str) -> None:
     with pytest.raises(InvalidInputError, match=f"attack {name}: expected one that the paper has settings for"):
         paper_settings(name, "mnist", "l2", "plain")

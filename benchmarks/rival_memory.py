@@ -1,9 +1,9 @@
-"""Peak memory of CornerSearch and JSMA on one image of 3 x 224 x 224, torch itself included.
+"""Measure the peak memory of CornerSearch and JSMA on one image of 3 x 224 x 224, including torch itself.
 
     python benchmarks/rival_memory.py [--forwards 1000] [--steps 10]
 
-Each attack runs in a process of its own. Without the options, CornerSearch tries every change of one pixel (401408
-points) and JSMA moves on until a class is reached.
+Each attack runs in its own process. Without the options, CornerSearch tries every single-pixel change (401408 points),
+and JSMA runs until a class is reached.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pdpgd.baselines.corner_search import CornerSearch
 from pdpgd.baselines.jsma import JSMA
 
 LIMIT = 2.0  # GiB
-# Three quarters of it pay for every change of one pixel, 8 corners each of 224 x 224.
+# Three quarters of it pay for every single-pixel change: 8 corners for each of 224 x 224 pixels.
 EVERY_CHANGE = 535_211
 NAMES = ("corner-search", "jsma")
 
 
 def small_net() -> nn.Module:
-    """Ten classes, from seeded weights; no random state is touched."""
+    """Create a net of ten classes with seeded weights, without changing the random state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return nn.Sequential(
@@ -43,11 +43,12 @@ def small_net() -> nn.Module:
 
 
 def method(name: str, forwards: int | None, steps: int | None) -> Method:
+    """Create one of the two attacks."""
     return CornerSearch(forwards=forwards) if name == "corner-search" else JSMA(steps=steps)
 
 
 def run(name: str, forwards: int | None, steps: int | None) -> dict[str, float | str]:
-    """Attack the image here, and tell what this process came to."""
+    """Attack the image in this process, and return its peak memory, time and result."""
     torch.set_num_threads(1)
     model = small_net()
     image = torch.rand(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
@@ -65,10 +66,16 @@ def run(name: str, forwards: int | None, steps: int | None) -> dict[str, float |
 
 
 def main() -> int:
+    """Run both attacks, and check their peak memory against the limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--forwards", type=int, default=EVERY_CHANGE, help="the most forward passes of CornerSearch")
-    parser.add_argument("--steps", type=int, help="the most iterations of JSMA")
-    parser.add_argument("--here", choices=NAMES, help="run this one in this process, and answer in JSON")
+    parser.add_argument(
+        "--forwards",
+        type=int,
+        default=EVERY_CHANGE,
+        help="maximum number of forward passes of CornerSearch (%(default)s)",
+    )
+    parser.add_argument("--steps", type=int, help="maximum number of iterations of JSMA")
+    parser.add_argument("--here", choices=NAMES, help="run this attack in this process, and print JSON")
     chosen = parser.parse_args()
     if chosen.here:
         print(json.dumps(run(chosen.here, chosen.forwards, chosen.steps)))
@@ -78,11 +85,11 @@ def main() -> int:
         outcome = subprocess.run(
             [sys.executable, __file__, "--here", name, *sys.argv[1:]], capture_output=True, text=True, check=True
         )
-        told = json.loads(outcome.stdout)
-        within &= told["GiB"] < LIMIT
+        measured = json.loads(outcome.stdout)
+        within &= measured["GiB"] < LIMIT
         print(
-            f"{name}: {told['GiB']:.2f} GiB (limit {LIMIT}), {told['seconds']:.1f} s, "
-            f"{told['forwards']} forward passes, {told['pixels']:g} pixels"
+            f"{name}: {measured['GiB']:.2f} GiB (limit {LIMIT}), {measured['seconds']:.1f} s, "
+            f"{measured['forwards']} forward passes, {measured['pixels']:g} pixels"
         )
     return 0 if within else 1
 

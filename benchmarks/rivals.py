@@ -1,10 +1,11 @@
-"""The rivals side by side: success, mean distance, passes and seconds of each, on images of MNIST.
+"""Compare the baselines on images of MNIST: success, mean distance, passes and seconds of each.
 
     make bench-rivals
 
-The twelve of the paper run at its settings, cut where two cores would need hours; where another library has the same
-attack, its row follows. Those that came later, and ours, have 1000 passes. Attacks within a radius are run as a search
-over radii. Every point is judged again here. Finished rows are kept in `--out`, so a run that was stopped goes on.
+The twelve baselines of the paper run with its settings, shortened where two cores would need hours; a second
+implementation in another library follows its first. Later attacks, and ours, have 1000 passes. Attacks within a radius
+search over the radius. Every point is judged again here. Finished rows are stored in `--out`, so an interrupted run
+resumes.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ TWELVE = (
     *("ead", "fab", "jsma", "one-pixel", "pgd", "sparsefool"),
 )
 BUDGET = 1000
-# What differs from the paper's settings, for want of time: it has 1000 steps of B&B, 9 x 10,000 of C&W and EAD, 10,000
-# of DDN, 500 of PGD and DAA at each of five radii, 400 x 100 of One-Pixel.
+# Departures from the paper's settings, to save time: the paper runs 1000 steps of B&B, 9 x 10,000 of C&W and EAD,
+# 10,000 of DDN, 500 of PGD and DAA at each of five radii, and 400 x 100 candidates of One-Pixel.
 CUT: dict[str, dict[str, Any]] = {
     "bb": {"steps": 200},
     "cw": {"steps": 200},
@@ -41,7 +42,7 @@ CUT: dict[str, dict[str, Any]] = {
     "one-pixel": {"population": 100, "generations": 10, "evaluations": 8},
     "pgd": {"steps": 50, "evaluations": 10},
 }
-# The same in another library, at the same settings; what it has no name for is left out.
+# Second implementations, with the same settings as far as the library has them.
 SECOND: dict[str, dict[str, Any]] = {
     "cw@adv-lib": {"binary_search_steps": 9, "steps": 200, "stepsize": 0.01, "initial_const": 0.01},
     "ddn@foolbox": {"steps": 1000},
@@ -56,13 +57,14 @@ Row = dict[str, Any]
 
 
 def settings_of(name: str, norm: str) -> dict[str, Any] | None:
-    """None: a budget instead."""
+    """Return the settings of an attack; None if it has a budget instead."""
     if name in TWELVE:
         return {**paper_settings(name, "mnist", norm, "plain"), **CUT.get(name, {})}
     return SECOND.get(name)
 
 
 def measure(name: str, norm: str, model: nn.Module, inputs: Tensor, labels: Tensor) -> Row:
+    """Run an attack, judge its points again, and return the row of the table."""
     settings, counted = settings_of(name, norm), Counted(model)
     budget = BUDGET if settings is None else None
     attack = prepared(name, norm, budget=budget, settings=settings, max_batch=100)
@@ -76,7 +78,7 @@ def measure(name: str, norm: str, model: nn.Module, inputs: Tensor, labels: Tens
     return {
         "attack": name,
         "norm": norm,
-        "settings": f"{BUDGET} passes" if settings is None else _told(settings),
+        "settings": f"{BUDGET} passes" if settings is None else _described(settings),
         "samples": len(labels),
         "found": int(fooled.sum()),
         "claimed": int(result.found.sum()),
@@ -88,13 +90,14 @@ def measure(name: str, norm: str, model: nn.Module, inputs: Tensor, labels: Tens
     }
 
 
-def _told(settings: dict[str, Any]) -> str:
+def _described(settings: dict[str, Any]) -> str:
+    """Describe settings in one line."""
     return ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)
 
 
 def names_of(norm: str) -> list[str]:
-    """Ours, the twelve each followed by itself from another library, and the others."""
-    able = [name for name, entry in ATTACKS.items() if entry.can_do(norm) and name != "auto-shared"]
+    """List the attacks for a norm: ours, the twelve, each followed by its second implementations, and the others."""
+    able = [name for name, info in ATTACKS.items() if info.can_do(norm) and name != "auto-shared"]
     order = [name for name in able if name in ("auto", "pdpgd")]
     for name in TWELVE:
         order += [other for other in able if other.partition("@")[0] == name]
@@ -102,6 +105,7 @@ def names_of(norm: str) -> list[str]:
 
 
 def table(rows: list[Row]) -> str:
+    """Format rows as a Markdown table."""
     lines = [
         "| norm | attack | settings | success | mean | median | passes | seconds |",
         "|---|---|---|---|---|---|---|---|",
@@ -119,14 +123,19 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> int:
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="lenet5_cln", help="of the shared models, or a shipped net (%(default)s)")
+    parser.add_argument(
+        "--model", default="lenet5_cln", help="a shared model, or a net shipped with the package (%(default)s)"
+    )
     parser.add_argument("--norms", nargs="+", default=list(NORMS))
-    parser.add_argument("--attacks", nargs="+", help="(default: all)")
+    parser.add_argument("--attacks", nargs="+", help="names of attacks (default: all)")
     parser.add_argument("--samples", nargs=2, type=int, default=[0, 50])
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/rivals.json"), help="finished rows")
-    parser.add_argument("--table", type=pathlib.Path, help="a Markdown file for the table")
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=pathlib.Path("runs/rivals.json"), help="file of finished rows (%(default)s)"
+    )
+    parser.add_argument("--table", type=pathlib.Path, help="Markdown file to write the table to")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     zoo = shared_zoo.load("zoo")
@@ -134,8 +143,8 @@ def main() -> int:
     model = zoo.load(options.model) if shared else load_model(options.model).requires_grad_(False)
     inputs, labels = zoo.mnist(*options.samples)
     with torch.no_grad():
-        right = model(inputs).argmax(1) == labels
-    inputs, labels = inputs[right], labels[right]
+        correct = model(inputs).argmax(1) == labels
+    inputs, labels = inputs[correct], labels[correct]
     options.out.parent.mkdir(parents=True, exist_ok=True)
     rows: dict[str, Row] = json.loads(options.out.read_text()) if options.out.exists() else {}
     wanted = []

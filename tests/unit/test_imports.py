@@ -20,6 +20,7 @@ LIGHT = {
     "the package": "import pdpgd; pdpgd.__version__; dir(pdpgd)",
     "the command": "import pdpgd.cli",
     "an error": "from pdpgd import InvalidInputError",
+    "the catalogue": "from pdpgd.attacks.catalogue import ATTACKS, info_of; info_of('pgd', 'l2')",
     "the help": "import pdpgd.cli, contextlib\nwith contextlib.suppress(SystemExit): pdpgd.cli.main(['--help'])",
     "a command's help": "import pdpgd.cli, contextlib\n"
     "with contextlib.suppress(SystemExit): pdpgd.cli.main(['demo', '--help'])",

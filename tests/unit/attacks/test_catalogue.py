@@ -132,7 +132,7 @@ def test_half_of_the_budget_is_gradients_and_all_of_it_is_spent_where_it_can_be(
         label = conv(image).argmax(1)
     (spent,) = prepared(name, norm, budget=budget, max_batch=64)(conv, image, label, norm=norm).backwards.tolist()
     assert 0 < spent <= budget // 2
-    # Under l0 a sample may be settled early; what a short search has not found is not fine-tuned.
+    # In l0 a sample may converge early; samples that a short search has not fooled are not fine-tuned.
     if norm != "l0" and budget >= 200:
         assert spent == budget // 2
 

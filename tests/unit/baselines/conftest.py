@@ -1,4 +1,4 @@
-"""What the ports and the adapters are tried on."""
+"""Models and inputs for the tests of ports and adapters."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def affine(generator: torch.Generator) -> Affine:
 
 @pytest.fixture
 def inputs(generator: torch.Generator) -> Tensor:
-    """Of the affine model, in the middle of the box."""
+    """Inputs of the affine model, near the middle of the box."""
     return 0.5 + 0.02 * torch.randn(5, 30, generator=generator)

@@ -1,4 +1,4 @@
-"""The attacks of adv-lib: they come near the exact distance, pay what they say, and load without what they need not."""
+"""The attacks of adv-lib: they approach the exact distance at the documented cost, and load without unused imports."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from support.rounding import assert_answers
 
 FEATURES, SAMPLES = 30, 5
 
-# The attack, the norms it knows, whether it aims, forward and backward passes of a sample with these settings (the look
-# at the input and at the answer among them), and how far above the exact distance it may end.
+# The attack, its norms, whether it supports targets, its forward and backward passes per sample with these settings
+# (including those that judge the input and the result), and the allowed ratio to the exact distance.
 EXACT: dict[str, tuple[Any, tuple[str, ...], bool, tuple[int, int] | None, float]] = {
     "FAB": (fab.FAB(steps=12, restarts=2), ("linf", "l2", "l1"), False, (1 + 2 * 25 + 1, 2 * 12 * 3), 1.05),
     "FAB-T": (fab.FABT(steps=12, targets=2), ("linf", "l2", "l1"), False, (1 + 1 + 2 * 25 + 1, 2 * 12), 1.06),
     "DDN": (theirs.DDN(steps=60, init_norm=0.2), ("l2",), True, (62, 60), 1.35),
     "DeepFool": (theirs.DeepFool(), ("linf", "l2"), False, None, 1.1),
     "SuperDeepFool": (theirs.SuperDeepFool(), ("l2",), False, None, 1.05),
-    # In l2 and l1 it stays for ever just inside the boundary of an affine model, for it goes there without overshoot.
+    # In l2 and l1 it stays just inside the boundary of an affine model forever, as it has no overshoot.
     "FMN": (theirs.FMN(steps=100), ("linf",), True, (102, 100), 1.2),
     "ALMA": (theirs.ALMA(steps=100), ("l2", "l1"), True, (102, 100), 1.3),
     "C&W": (
@@ -45,8 +45,8 @@ EXACT: dict[str, tuple[Any, tuple[str, ...], bool, tuple[int, int] | None, float
     ),
 }
 CASES = [(name, norm) for name, case in EXACT.items() for norm in case[1]]
-# Samples of the five that may be lost to a last bit: FMN comes to rest on the boundary itself. With the sums in twelve
-# other orders it lost two at the most.
+# How many of the five samples may be lost to the last bit: FMN converges to the boundary itself. With the sums in
+# twelve other orders it lost at most two.
 LOST = {"FMN": 3}
 
 
@@ -94,7 +94,7 @@ def test_fmn_in_l0_survives_a_batch_that_is_down_to_one_entry(affine: Affine, in
 
 
 def test_alma_does_not_wait_for_ever_where_the_slope_leads_out_of_the_box() -> None:
-    # The one entry that matters is 0 and should fall: no step along the slope leads anywhere.
+    # The only relevant entry is 0 and would have to decrease: no step along the gradient changes anything.
     weight = torch.zeros(3, FEATURES)
     weight[0, 0] = 1.0
     inputs = torch.full((2, FEATURES), 0.0)
@@ -114,7 +114,7 @@ def test_auto_pgd_finds_what_the_ball_holds_and_nothing_outside_it(
         for row in range(2):
             here, radius = slice(row, row + 1), share * float(least[row])
             method = AtRadii(balls=((2 * radius, ball),))
-            # In a box of [0, 2] every length is twice as long.
+            # In a box of [0, 2] every distance doubles.
             result = framed(method, norm)(
                 lambda points: affine(points / 2), 2 * inputs[here], labels[here], norm=norm, bounds=(0.0, 2.0)
             )
@@ -124,7 +124,7 @@ def test_auto_pgd_finds_what_the_ball_holds_and_nothing_outside_it(
 
 @pytest.mark.parametrize(("share", "found"), [(1.05, True), (0.95, False)])
 def test_pgd_finds_what_the_ball_holds_and_nothing_outside_it(share: float, found: bool) -> None:
-    # Two classes: with more, the loss may lead it to another class than the nearest.
+    # Two classes: with more, the loss may lead to a class that is not the nearest.
     model, inputs = ramp_affine(FEATURES), torch.full((1, FEATURES), 0.7)
     labels = model.labels(inputs)
     radius = share * float(to_each_class(model, inputs, labels, "linf").amin())
@@ -150,7 +150,7 @@ def test_auto_pgd_aims_and_its_restarts_differ(affine: Affine, inputs: Tensor) -
         return affine(points)
 
     framed(AtRadii(balls=((1e-3, within.APGD(steps=1)),), restarts=2), "l2")(note, inputs, labels, norm="l2")
-    # A look at the input; each start, its one step, and the look at its answer.
+    # One pass for the input, one per start for its single step, and one for its result.
     assert len(starts) == 7
     assert not torch.equal(starts[1], starts[4])
 
@@ -188,7 +188,7 @@ def test_a_loss_that_needs_more_classes_is_told(generator: torch.Generator) -> N
 
 
 def mnist(count: int) -> tuple[nn.Module, Tensor, Tensor]:
-    """A trained net, and images that it is right on."""
+    """A trained net, and images that it classifies correctly."""
     model = load_model("mnist-l2-at")
     images, labels = load_data("mnist-1000").batch(range(300, 300 + 2 * count))
     with torch.no_grad():
@@ -218,7 +218,7 @@ def test_the_first_restarts_of_fab_are_those_of_a_run_with_fewer(affine: Affine,
     runs = []
     for restarts in (2, 3):
         framed(fab.FAB(steps=3, restarts=restarts), "l2")(note, inputs, labels, norm="l2")
-        runs.append(seen[:-1])  # without the look at the answer
+        runs.append(seen[:-1])  # without the pass that judges the result
         seen = []
     short, long = runs
     assert len(short) < len(long)
@@ -303,13 +303,13 @@ def test_fab_t_by_name_takes_one_gradient_a_step(affine: Affine, inputs: Tensor)
     labels = affine.labels(inputs)
     attack = prepared("fab-t", "l2", budget=180, max_batch=64)
     result = attack(affine, inputs, labels, norm="l2")
-    # Of four classes, three targets: 3 passes a step and target.
+    # Three targets of four classes: 3 passes per step and target.
     assert result.backwards.tolist() == [60] * SAMPLES
     assert result.forwards.tolist() == [1 + 1 + 3 * (1 + 2 * 20) + 1] * SAMPLES
 
 
 def test_what_adv_lib_only_imports_is_not_left_behind() -> None:
-    """The stand-ins are gone, and what was loaded before stays what it was."""
+    """The stubs are gone after the import, and modules loaded before are unchanged."""
     held = {name: sys.modules.get(name) for name in ("visdom", "torchvision", "torchvision.models", "tqdm")}
     loaded = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "adv_lib"}
     try:

@@ -1,4 +1,4 @@
-"""The attacks of ART: they change few pixels or come near the exact distance, and all their passes are counted."""
+"""The attacks of ART: they change few pixels or approach the exact distance, and all their passes are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bridge to other libraries: what they break, return or draw is held against the model, the box and the ledger."""
+"""The bridge to other libraries: failures, returned points, passes and random numbers are all checked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FEATURES = 8
 
 
 def run(attack: Foreign, model: Any, inputs: Tensor, labels: Tensor, *, settings: Any = None, **call: Any) -> Any:
-    """The attack in its frame."""
+    """Run the attack in its frame."""
 
     def method(task: Task) -> Best:
         return by_library(task, attack, name="theirs", **(settings or {}))
@@ -51,7 +51,7 @@ def labels(affine: Affine, inputs: Tensor) -> Tensor:
 
 
 def climb(model: nn.Module, inputs: Tensor, classes: Tensor, rows: Tensor) -> Tensor:
-    """A foreign attack that works: one long step up the loss, by `backward` as libraries do."""
+    """A working attack of another library: one long ascent step on the loss, by `backward` as libraries do."""
     leaf = inputs.requires_grad_()
     nn.functional.cross_entropy(model(leaf), classes, reduction="sum").backward()
     assert leaf.grad is not None
@@ -64,7 +64,7 @@ def test_what_is_returned_is_judged_and_paid(affine: Affine, inputs: Tensor, lab
     assert bool(result.found.all())
     assert_answers(affine, result.adversarials, result.labels)
     assert_sizes(result, inputs, "l2")
-    # The frame's look at the input, the step, and the look at what came.
+    # One pass of the frame for the input, one for the step, and one for the result.
     assert result.forwards.tolist() == [3] * 6
     assert result.backwards.tolist() == [1] * 6
     assert sum(counting.forwards) == 18
@@ -182,7 +182,7 @@ def test_a_point_that_is_not_finite_is_no_success(affine: Affine, inputs: Tensor
         return points
 
     result = run(returning(spoil), affine, inputs, labels)
-    # An infinite entry is outside the box, and is clipped; not a number is nothing.
+    # An infinite entry is outside the box and is clipped; NaN is discarded.
     assert bool(result.found[1]) == (bad == bad)
     assert int(result.found.sum()) >= 5
     assert bool(result.adversarials.isfinite().all())
@@ -245,7 +245,7 @@ def test_another_box_and_precision_are_the_same_problem_in_other_units(
     assert bool(plain.found.any())
     assert torch.equal(result.found, plain.found)
     torch.testing.assert_close(result.distances.float(), width * plain.distances, rtol=1e-4, atol=1e-4)
-    # What was not changed is the input to the bit, whatever the way to [0, 1] and back rounds.
+    # Unchanged entries equal the input bit for bit, whatever rounding the mapping to [0, 1] and back introduces.
     assert torch.equal(result.adversarials[:, 0], moved[:, 0])
     assert float(result.adversarials.max()) <= bounds[1]
 

@@ -45,7 +45,7 @@ def attack(
 
 
 class Fragile(nn.Module):
-    """Class 1 as soon as pixel (2, 3) is (red high, the other channels low); nothing else matters."""
+    """Predicts class 1 if pixel (2, 3) has red high and the other channels low; nothing else matters."""
 
     def __init__(self, low: float, high: float) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ def test_the_allowed_number_of_pixels_is_never_exceeded_on_mnist(most: int) -> N
 def test_the_draws_of_a_budget_go_where_they_still_help_on_mnist() -> None:
     images, labels = load_data("mnist-1000", count=8).batch(range(8))
     result = attack(CornerSearch(forwards=2568), load_model("mnist-plain"), images, labels)
-    # 8.1 was measured; 100 draws instead of 1000 give 11. Half way: the ranks of the pixels may hang on last bits.
+    # 8.1 was measured; 100 draws instead of 1000 give 11. The bound is halfway: ranks may depend on the last bit.
     assert float(result.distances.mean()) < 9.5
 
 
@@ -146,7 +146,7 @@ def test_every_pass_is_counted_and_no_call_has_more_rows_than_allowed(
 @pytest.mark.parametrize("forwards", [3, 40, 200, 400, 1000])
 def test_a_budget_is_spent_to_the_last_pass_and_no_further(images: Tensor, forwards: int) -> None:
     result = attack(CornerSearch(forwards=forwards), Stubborn(), images, torch.zeros(8, dtype=torch.long))
-    # One more pass, the frame's, judges the input. The eight changes of one pixel are tried all or none.
+    # One more pass, of the frame, judges the input. The eight corners of a pixel are tried all or none.
     assert result.forwards.tolist() == [1 if forwards < 8 else forwards + 1] * 8
 
 
@@ -165,7 +165,7 @@ def test_which_pixels_are_tried_is_up_to_the_seed_if_not_all_can_be(conv: TinyCo
 
 @both
 def test_a_sample_is_treated_alike_in_any_batch(method: CornerSearch, conv: TinyConv, images: Tensor) -> None:
-    # In double precision: no pixel is ranked by a last bit that depends on the batch.
+    # In double precision, no rank depends on a last bit that depends on the batch.
     conv, images = conv.double(), images.double()
     labels = answers(conv, images)
     together = attack(method, conv, images, labels, seed=5)
@@ -229,7 +229,7 @@ def test_where_elements_are_counted_each_channel_is_moved_on_its_own(
 
 
 class Slow(NamedTuple):
-    """What the transcription below found: the point, None if nothing, and what it cost."""
+    """The result of the transcription below: the point, or None, and its cost."""
 
     point: np.ndarray | None
     pixels: int
@@ -242,7 +242,7 @@ class Slow(NamedTuple):
 def slowly(
     model: nn.Module, image: np.ndarray, label: int, *, classes: int, iterations: int, best: int, most: int, index: int
 ) -> Slow:
-    """The authors' schedule in loops, a point at a time, from the same random numbers as the attack at seed 0."""
+    """Run the authors' schedule in loops, one point at a time, with the random numbers of the attack at seed 0."""
     channels, height, width = image.shape
 
     def logits_of(changes: list[int]) -> np.ndarray:
@@ -283,7 +283,7 @@ def slowly(
 
 
 def test_the_authors_schedule_is_that_of_a_slow_transcription_draw_by_draw(generator: torch.Generator) -> None:
-    # In double precision, where no two of these leads are so close that rounding could swap them.
+    # In double precision, no two of these leads are close enough for rounding to swap them.
     weight = torch.randn(5, 48, generator=generator, dtype=torch.float64)
     affine = Affine(weight, torch.tensor([0.0, 0.0, 11.0, 0.0, 0.0], dtype=torch.float64))
     model = nn.Sequential(nn.Flatten(), affine).eval()
@@ -301,14 +301,14 @@ def test_the_authors_schedule_is_that_of_a_slow_transcription_draw_by_draw(gener
         expected = images[row].numpy() if slow.point is None else slow.point
         assert np.array_equal(result.adversarials[row].numpy(), expected)
         assert np.array_equal(wide.adversarials[row].numpy(), expected)
-    # What is compared says something of each part of the schedule.
+    # The comparison covers each part of the schedule.
     assert {slow.pixels for slow in told} >= {0, 2, 3, 4}
     assert any(slow.contrary for slow in told)
     assert len({slow.ordering for slow in told if slow.point is not None}) >= 3
 
 
 def test_of_the_successes_of_a_round_the_first_is_taken_even_if_a_later_one_is_smaller() -> None:
-    # Any three of the five features are enough. A point at a time, only the first can be taken.
+    # Any three of the five features suffice. With one point at a time, only the first can be recorded.
     model = Affine(torch.tensor([[0.0] * 5, [1.0] * 5]), torch.tensor([2.5, 0.0]))
     inputs, labels = torch.zeros(100, 5), torch.zeros(100, dtype=torch.long)
     method = CornerSearch(iterations=3, candidates=5)
@@ -320,7 +320,7 @@ def test_of_the_successes_of_a_round_the_first_is_taken_even_if_a_later_one_is_s
 @pytest.mark.parametrize("count", [1, 2, 7, 100])
 def test_the_places_are_drawn_with_the_authors_probabilities(count: int) -> None:
     class EveryNumber:
-        """In place of a generator: each number once."""
+        """Replaces a generator, and returns each number once."""
 
         def integers(self, high: int, size: tuple[int, ...]) -> np.ndarray:
             return np.arange(high).reshape(size)

@@ -1,4 +1,4 @@
-"""DAA: step by step the formulas of the released code; and our variant, which is no weaker than PGD."""
+"""DAA follows the formulas of the released code step by step; our variant is no weaker than PGD."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def attacked(ball: Ball, model: Any, inputs: Tensor, labels: Tensor, *radii: flo
 
 
 def slow_argument(x: np.ndarray, g: np.ndarray, weight: float) -> tuple[np.ndarray, np.ndarray]:
-    """What the released code takes the signs of, pair by pair; and by how much rounding may move each entry.
+    """Compute the direction of the released code pair by pair, and a bound on the rounding error of each entry.
 
-    The attack has the squared distances, n products each, from a matrix product around the middle of the points; their
-    error moves the kernel and its width, and the M terms of a sum are rounded as they are added.
+    The attack computes the squared distances, n products each, by a matrix product of the centered points; their error
+    affects the kernel and its width, and the M terms of a sum are rounded as they are added.
     """
     count, features = x.shape
     squared = np.array(
@@ -64,7 +64,7 @@ def test_what_the_signs_are_taken_of_is_the_sum_over_pairs(generator: torch.Gene
 
 
 class Watched(nn.Module):
-    """An affine model that keeps the points it was asked about."""
+    """An affine model that records the points it is evaluated at."""
 
     def __init__(self, affine: Affine) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Watched(nn.Module):
 
 
 def slow_slopes(affine: Affine, x: np.ndarray, labels: list[int], loss: str) -> np.ndarray:
-    """Of -log p_y, or of -max(0, z_y - max of the others + 50)."""
+    """Return the gradients of -log p_y, or of -max(0, z_y - max of the others + 50)."""
     weight, bias = affine.weight.detach().numpy(), affine.bias.detach().numpy()
     slopes = np.zeros_like(x)
     for row, label in enumerate(labels):
@@ -104,7 +104,7 @@ def test_every_step_is_that_of_a_slow_transcription(generator: torch.Generator, 
     radius, steps = 0.12, 12
     ball = DAA(steps=steps, step=0.2, surrogate=loss, cloud=cloud, deal_every=5)
     result = attacked(ball, model, inputs, labels, radius)
-    # The first call judges the inputs. Some are fooled on the way, and move on with the others.
+    # The first call judges the inputs. Samples that are fooled on the way continue to move with the others.
     seen = model.seen[1:]
     assert 0 < int(result.found.sum()) < 9
     assert [len(points) for points in seen] == [9] * (steps + 1)
@@ -112,7 +112,7 @@ def test_every_step_is_that_of_a_slow_transcription(generator: torch.Generator, 
 
     clean, x = inputs.numpy(), seen[0]
     assert (abs(x - clean) <= radius).all()
-    # The sums over features and classes in a slope, and one rounding for each operation of a step on numbers up to 1.
+    # The sums over features and classes in a gradient, and one rounding per operation of a step on numbers up to 1.
     eps = float(np.finfo(np.float64).eps)
     matrix, bias = affine.weight.detach().abs().numpy(), affine.bias.detach().abs().numpy()
     slope_error = 2 * 4 * (12 + 4 + 5) * eps * float((matrix.sum(1) + bias + 1).max()) * float(matrix.sum(0).max())
@@ -124,7 +124,7 @@ def test_every_step_is_that_of_a_slow_transcription(generator: torch.Generator, 
         argument = np.zeros_like(x)
         for rows in clouds:
             argument[rows], error = slow_argument(x[rows], g[rows], weight)
-            # Else a sign could be another on another machine.
+            # Otherwise a sign could differ on another machine.
             assert (abs(argument[rows]) > error + (1 + weight) * slope_error).all()
         x = np.clip(np.clip(x + 0.2 * radius * np.sign(argument), clean - radius, clean + radius), 0, 1)
         assert abs(seen[number + 1] - x).max() <= 4 * eps * (number + 1)
@@ -152,7 +152,7 @@ def test_points_that_are_the_same_see_the_mean_slope_and_one_alone_its_own() -> 
     slopes = torch.tensor([[1.0, 0.0], [0.0, -2.0], [-4.0, 5.0]])
     assert torch.equal(blob(torch.rand(1, 2), slopes[:1], 3.0), 4 * slopes[:1])
     torch.testing.assert_close(blob(torch.full((3, 2), 0.3), slopes, 3.0), slopes + slopes.sum(0))
-    # Half of the pairs and more are at no distance: only those that are the same see each other.
+    # At least half of the distances are 0: only coinciding points interact.
     points = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
     slopes = torch.tensor([[1.0, 0.0], [0.0, -2.0], [-4.0, 5.0], [8.0, 8.0]])
     torch.testing.assert_close(blob(points, slopes, 4.0)[:3], slopes[:3] + slopes[:3].sum(0))
@@ -238,13 +238,13 @@ def test_settings_that_make_no_sense_are_refused(kind: Any, settings: dict[str, 
 
 
 def test_on_a_trained_net_our_variant_is_at_least_as_strong_as_pgd_with_the_same_steps() -> None:
-    """Measured: 99, 98, 94 % withstand it at 0.1, 0.2 and 0.3; 99, 98, 96 % withstand PGD; at 0.32, 34 and 48 %."""
+    """Measured robust accuracy at 0.1, 0.2, 0.3 and 0.32: 99, 98, 94 and 34 %; with PGD 99, 98, 96 and 48 %."""
     model = load_model("mnist-linf-at")
     inputs, labels = load_data("mnist-1000").batch(torch.arange(100))
     radii = (0.1, 0.2, 0.3, 0.32)
     ours, pgd = (attacked(ball, model, inputs, labels, *radii) for ball in (Attraction(steps=50), PGD(steps=50)))
     for radius in radii:
         fooled = [int((result.distances <= radius + eps_of(inputs)).sum()) for result in (ours, pgd)]
-        # One sample that stands at the radius may go either way.
+        # One sample at the radius itself may be fooled or not.
         assert fooled[0] >= fooled[1] - 1, radius
     assert int(ours.found.sum()) > int(pgd.found.sum()) + 5

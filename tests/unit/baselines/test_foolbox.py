@@ -1,4 +1,4 @@
-"""The attacks of Foolbox: they come near the exact distance, pay what they say, and get starts that fool the model."""
+"""The attacks of Foolbox: they approach the exact distance at the documented cost, from adversarial starts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_deepfool_refuses_targets(affine: Affine, inputs: Tensor) -> None:
 
 
 class Dark(nn.Module):
-    """Class 1 is only the black image: what an attack cannot come to, and answers with where it found nothing."""
+    """Predicts class 1 for the black image only, which an attack cannot reach but returns where it found nothing."""
 
     def forward(self, x: Tensor) -> Tensor:
         total = x.flatten(1).sum(1)
@@ -94,7 +94,7 @@ def test_the_black_image_of_a_row_that_was_not_solved_is_no_success(method: Any,
 
 
 def searching(model: Any, inputs: Tensor, labels: Tensor, **call: Any) -> tuple[theirs.StartSearch, Counting]:
-    """A search for starts of all rows, and the model that counts its looks."""
+    """A search for starts of all rows, and the model that counts its passes."""
     problem = pose(
         model, inputs, labels, norm="l2", bounds=(0.0, 1.0), seed=0, indices=None, **{"targets": None, **call}
     )
@@ -123,7 +123,7 @@ def test_a_start_from_the_data_is_the_nearest_input_of_another_class(
 
 
 def test_a_start_from_noise_is_its_least_blend_that_is_adversarial_and_each_look_is_paid_once() -> None:
-    # A feature above 0.9 is needed: nearly all noise of 20 features has one, an input blended with little of it not.
+    # A feature above 0.9 is needed: almost all noise of 20 features has one, an input blended with little noise has none.
     model, inputs, blends = Cliff(0.9), torch.full((3, 20), 0.2), 40
     search, counting = searching(model, inputs, torch.zeros(3, dtype=torch.long))
     search.blended_noise(directions=50, blends=blends)
@@ -144,13 +144,13 @@ def test_a_start_from_noise_is_its_least_blend_that_is_adversarial_and_each_look
 
 
 def test_of_noise_that_fools_only_at_full_strength_the_noise_itself_is_the_start() -> None:
-    # Half of the way to the noise no feature is above 0.6.
+    # Halfway to the noise, no feature is above 0.6.
     model, inputs = Cliff(0.9), torch.full((2, 20), 0.2)
     search, counting = searching(model, inputs, torch.zeros(2, dtype=torch.long))
     search.blended_noise(directions=50, blends=2)
     assert bool(search.usable.all())
     assert model(search.starts).argmax(1).tolist() == [1, 1]
-    # The draws, and one blend of two: the noise was looked at when it was drawn.
+    # The draws, and one blend of two: the noise itself was evaluated when it was drawn.
     assert counting.forwards[-1] == 2
 
 
@@ -166,14 +166,14 @@ def test_a_hopeless_row_has_no_start_and_is_looked_at_a_bounded_number_of_times(
 
 
 class Bright(nn.Module):
-    """Class 1 is a mean above 0.7: no uniform noise is, but a bright image."""
+    """Predicts class 1 for a mean above 0.7, which a bright image has but uniform noise does not."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([torch.full((len(x),), 0.7), x.flatten(1).mean(1)], dim=1)
 
 
 class Given:
-    """Takes the place of Foolbox's attack: keeps what it is given, and looks at the starts and a few points more."""
+    """Replaces Foolbox's attack: records its arguments, and evaluates the starts and a few more points."""
 
     asked: dict[str, Any]
     starts: Tensor
@@ -203,11 +203,11 @@ def test_where_noise_is_not_adversarial_brendel_and_bethge_start_from_an_image(g
     method = theirs.BrendelBethge(start="noise", directions=5, blends=3)
     result = framed(method, "l2")(Bright().eval(), inputs, labels, norm="l2")
     assert torch.equal(given.starts[[0, 2]], inputs[[1, 1]])
-    # The bright one is of the class that noise is not: it starts from a blend.
+    # Noise is adversarial for the bright image, so it starts from a blend.
     assert float(given.starts[1].std()) > 0
     assert bool(result.found.all())
-    # Inputs, five draws for each dark one and one for the bright one, two blends of it, two images; the
-    # starts once more, and the answers.
+    # The inputs, five draws for each dark image and one for the bright one, two blends of it, two images, the
+    # starts once more, and the results.
     assert int(result.forwards.sum()) == 3 + 11 + 2 + 2 + 3 + 3
     targeted = framed(method, "l2")(Bright().eval(), inputs[:2], labels[:2], norm="l2", targets=1 - labels[:2])
     assert bool(targeted.found.all())
@@ -293,7 +293,7 @@ def test_brendel_and_bethge_leave_out_what_has_no_start_and_never_compile_for_no
     )
     assert not bool(result.found.any())
     assert not result.faults
-    # The frame's look, all the noise, and the look at the answer, which is the input.
+    # One pass of the frame, all the noise, and one pass for the result, which is the input.
     assert result.forwards.tolist() == [1 + 30 + theirs.STRENGTHS + 1] * 2
 
 

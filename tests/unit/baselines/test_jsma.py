@@ -1,4 +1,4 @@
-"""JSMA: the pair is the best of all pairs, the box and the share are kept, every pass is counted."""
+"""JSMA: the pair is the best of all pairs, the box and the share hold, and every pass is counted."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_pair_is_the_best_of_all_pairs(tables: tuple[Tensor, Tensor, Tensor]
         places = free[row].nonzero().flatten().tolist()
         best = max((score(u[row], v[row], *pair) for pair in itertools.combinations(places, 2)), default=-1.0)
         if best <= 1e-12:
-            # Nothing is allowed, or only a product that vanishes in rounding: then any answer that is allowed will do.
+            # No pair is allowed, or only one whose product underflows: then any allowed pair is correct.
             assert best > -1 or (p, q) == (-1, -1)
         else:
             assert p != q
@@ -114,7 +114,7 @@ def test_points_are_adversarial_and_moved_one_way_inside_the_box(
 
 
 class Shifted(nn.Module):
-    """From a box to [0, 1]."""
+    """Map a box to [0, 1]."""
 
     def __init__(self, low: float, high: float) -> None:
         super().__init__()
@@ -156,12 +156,12 @@ def test_every_pass_is_counted_and_no_call_has_more_rows_than_allowed(
     # The frame judges the inputs in a call of its own.
     assert max(counting.forwards[1:]) <= max_rows
     if steps is not None:
-        # The frame's, the one that ranks the classes, and 4 aims with a last look at each.
+        # One pass of the frame, one that ranks the classes, and those of 4 targets with a final one each.
         assert int(result.forwards.max()) <= 2 + 4 * (steps + 1)
 
 
 def test_a_sample_is_treated_alike_in_any_batch(conv: TinyConv, images: Tensor) -> None:
-    # In double precision: no pixel is chosen by a last bit that depends on the batch.
+    # In double precision, no choice depends on a last bit that depends on the batch.
     conv, images = conv.double(), images.double()
     labels = answers(conv, images)
     together = attack(JSMA(max_rows=12), conv, images, labels)
@@ -185,8 +185,8 @@ def test_a_target_is_reached(conv: TinyConv, images: Tensor) -> None:
 @pytest.mark.parametrize("saliency", ["pair", "target"])
 @pytest.mark.parametrize("theta", [1.0, -1.0])
 def test_of_both_signs_the_better_run_is_kept_per_sample(saliency: str, theta: float) -> None:
-    # Class 1 is reached by raising the features that speak for it, or by lowering those that speak against it; a
-    # sample that is all 0 has no room for the latter, and the others none for the former.
+    # Class 1 is reached by increasing the features with positive weight, or by decreasing those with negative weight; a
+    # sample of zeros has no room for the latter, and the others have none for the former.
     slopes = torch.tensor([1.0, 1.0, -3.4, -3.3, -3.0, -3.0])
     model = Affine(torch.stack([torch.zeros(6), slopes]), torch.tensor([1.0, 0.0]))
     inputs = torch.tensor([[0.0] * 6, [1.0] * 6, [1.0, 1.0, 0.4, 0.4, 0.1, 0.1]])
@@ -246,8 +246,8 @@ def test_every_image_of_mnist_is_fooled_with_few_pixels() -> None:
         result = attack(JSMA(saliency=saliency), model, images, labels)
         assert bool(result.found.all())
         means[saliency] = float(result.distances.mean())
-    # Measured: 13.6 and 21.4. ART's, which goes on until it reaches the very class it aims at, needs 15.8. A last bit
-    # may choose another pixel, and take one image of the ten another way: by some twenty pixels, two in the mean.
+    # Measured: 13.6 and 21.4. ART's, which continues until it reaches the target class itself, needs 15.8. The last bit
+    # may decide between pixels, and change one image of the ten by some twenty pixels, two in the mean.
     assert means["target"] < 15.8
     assert means["pair"] < 23.5
 

@@ -1,4 +1,4 @@
-"""One-Pixel: it finds the pixel that matters, changes no more than it may, and every pass is counted."""
+"""One-Pixel finds the relevant pixel, changes no more pixels than allowed, and every pass is counted."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def run(
 
 
 def fragile(shape: tuple[int, ...], place: tuple[int, ...]) -> Affine:
-    """Class 0, with a margin of 0.8 at x = 1/2, which only the pixel at `place` can take away, all channels together.
+    """A model that predicts class 0 with a margin of 0.8 at x = 1/2, which only all channels of one pixel can remove.
 
-    Each other element can take 0.025; three pixels, then, at most 0.23.
+    Each element outside the pixel at `place` changes the margin by at most 0.025, so three pixels by at most 0.23.
     """
     weight = torch.full(shape, 0.05)
     pixel = (slice(None), *place) if len(shape) > 1 else place
@@ -56,7 +56,7 @@ def labels(conv: TinyConv, images: Tensor) -> Tensor:
 
 @pytest.fixture
 def targets(labels: Tensor) -> Tensor:
-    """Some of them are within a pixel or two, some are not."""
+    """Images of which some can be fooled with a pixel or two, and some cannot."""
     return (labels + 1) % 5
 
 
@@ -83,7 +83,7 @@ def test_the_pixel_that_matters_is_found(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_evolution_finds_what_the_first_draw_does_not(strategy: str) -> None:
-    # Six values near the edge of the box at once, which few candidates of a first draw have.
+    # Six values near the edge of the box at once, which few candidates of the first generation have.
     model, inputs = fragile((6, 1, 1), (0, 0)), torch.full((40, 6, 1, 1), 0.5)
     settings = {"population": 50, "generations": 40, "strategy": strategy}
     result = run(model, inputs, torch.zeros(40, dtype=torch.long), 1.0, settings=settings)
@@ -92,7 +92,7 @@ def test_evolution_finds_what_the_first_draw_does_not(strategy: str) -> None:
 
 
 def test_no_more_pixels_change_than_the_radius_of_each_sample_allows() -> None:
-    # A pixel takes 0.5 of the margin at most: 0.8 needs two of them.
+    # A pixel reduces the margin by at most 0.5: a margin of 0.8 needs two pixels.
     model = Affine(torch.stack([torch.ones(9), torch.zeros(9)]), torch.tensor([-3.7, 0.0]))
     inputs = torch.full((6, 1, 3, 3), 0.5)
     radii = [0.5, 1.0, 1.99, 2.0, 4.0, 100.0]
@@ -136,7 +136,7 @@ def test_every_pass_is_counted_and_none_has_too_many_rows(max_rows: int) -> None
     counting = Counting(Stubborn())
     inputs = torch.rand(3, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     settings = {"max_rows": max_rows}
-    result = run(counting, inputs, torch.tensor([0, 0, 1]), 2.0, settings=settings)  # the third is wrong already
+    result = run(counting, inputs, torch.tensor([0, 0, 1]), 2.0, settings=settings)  # the third is misclassified
     assert result.distances.tolist() == [torch.inf, torch.inf, 0.0]
     assert torch.equal(result.adversarials, inputs)
     assert result.forwards.tolist() == [211, 211, 1]
@@ -159,7 +159,7 @@ def test_a_sample_that_is_fooled_costs_no_more(conv: TinyConv, images: Tensor, l
 def test_a_sample_is_treated_alike_in_any_batch_and_the_seed_decides(
     conv: TinyConv, images: Tensor, labels: Tensor, targets: Tensor, strategy: str
 ) -> None:
-    # In double precision: no candidate is better by a last bit that depends on the batch.
+    # In double precision, no comparison depends on a last bit that depends on the batch.
     conv, images, settings = conv.double(), images.double(), {"strategy": strategy}
     radii = [1.0, 1.0, 3.0, 1.0, 1.0, 2.0] * 2
     together = run(conv, images, labels, radii, targets=targets, seed=3, settings=settings)
@@ -197,7 +197,7 @@ def test_the_first_of_two_genes_on_a_pixel_counts_and_idle_genes_do_not() -> Non
     problem = pose(
         Stubborn(), inputs, torch.zeros(2).long(), norm="l0", targets=None, bounds=(0, 2), seed=0, indices=None
     )
-    # (row, column, value): the second stands on the pixel of the first; a share of 1 is the last row.
+    # (row, column, value): the second gene is on the pixel of the first; a relative position of 1 is the last row.
     genes = torch.tensor([[[0.6, 0.4, 0.25], [0.9, 0.6, 0.75], [0.0, 0.0, 0.5], [1.0, 1.0, 1.0]]]).repeat(2, 1, 1)
     painted = Canvas.of(problem).painted(inputs, genes, torch.tensor([4, 2]))
     assert painted[0, 0].tolist() == [[1.0, 0.0, 0.0], [0.0, 0.5, 2.0]]
@@ -257,7 +257,7 @@ def test_a_row_of_few_genes_draws_no_more_beside_one_of_many() -> None:
     genes[0, :, 1:] = 0.0  # the first row has one gene
     fitness = torch.rand(2, 5, generator=torch.Generator().manual_seed(1))
     beside, alone = ([np.random.default_rng(0), np.random.default_rng(1)], [np.random.default_rng(0)])
-    for _ in range(2):  # what one generation draws too much, the next lacks
+    for _ in range(2):  # random numbers drawn in excess by one generation would be missing in the next
         together = method._of_the_best(genes, fitness, torch.tensor([1, 3]), beside)
         by_itself = method._of_the_best(genes[:1, :, :1], fitness[:1], torch.tensor([1]), alone)
         assert torch.equal(together[:1, :, :1], by_itself)

@@ -1,4 +1,4 @@
-"""SparseFool: on an affine model it is the exact l1 minimum in the box; elsewhere what it returns is what it says."""
+"""SparseFool finds the exact l1 minimum in the box on an affine model, and reports correct results elsewhere."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def labels(conv: TinyConv, images: Tensor) -> Tensor:
 
 
 def exact_l1(model: Affine, point: Tensor, label: int, low: float, high: float) -> float:
-    """min sum (up + down) subject to the other class of two being level, by linear programming."""
+    """Minimize sum (up + down) subject to equal logits of the two classes, by linear programming."""
     slope = (model.weight[label] - model.weight[1 - label]).detach().numpy()
     margin = slope @ point.numpy() + (model.bias[label] - model.bias[1 - label]).detach().numpy()
     room = np.concatenate([high - point.numpy(), point.numpy() - low])
@@ -59,7 +59,7 @@ def test_on_an_affine_model_it_is_the_smallest_in_l1(low: float, high: float, ge
     result = run(model, inputs, labels, bounds=(low, high))
     exact = torch.tensor([exact_l1(model, *row, low, high) for row in zip(inputs, labels.tolist(), strict=True)])
     assert bool(result.found.all())
-    # DeepFool goes a little beyond the boundary; where rounding falls short of it, the overshoot adds 2 %.
+    # DeepFool goes slightly beyond the boundary; where rounding falls short of it, the overshoot adds 2 %.
     # The linear program is solved to 1e-7, its constraint in the units of the weights.
     assert bool((result.distances >= exact - 1e-7 * (1 + exact)).all())
     assert bool((result.distances <= 1.02 * exact + 1e-2 * (high - low)).all())
@@ -88,7 +88,7 @@ def test_points_are_adversarial_inside_the_box_and_of_the_size_said(
 
 
 def test_a_sample_is_treated_alike_in_any_batch(conv: TinyConv, images: Tensor, labels: Tensor) -> None:
-    # In double precision: no coordinate is the steepest by a last bit that depends on the batch.
+    # In double precision, no choice depends on a last bit that depends on the batch.
     conv, images = conv.double(), images.double()
     together = run(conv, images, labels)
     for row in range(len(images)):
@@ -123,7 +123,7 @@ def test_a_step_on_an_affine_model_costs_what_it_must() -> None:
     model = Affine(torch.tensor([[1.0, 2.0], [0.0, 0.0]]), torch.tensor([0.0, 1.0]))
     result = run(model, torch.tensor([[0.5, 0.5]]), torch.tensor([0]))
     assert bool(result.found)
-    # The input, a step of DeepFool and a look behind it, the normal, and the point itself.
+    # The input, a step of DeepFool and the point beyond it, the normal, and the point itself.
     assert result.forwards.tolist() == [5]
     assert result.backwards.tolist() == [2]
     torch.testing.assert_close(result.adversarials, torch.tensor([[0.5, 0.25]]), atol=1e-3, rtol=0.0)
@@ -159,7 +159,7 @@ def test_the_hyperplane_is_crossed_coordinate_by_coordinate(generator: torch.Gen
 
 
 class Slowly:
-    """SparseFool by its formulas, one image and one entry at a time."""
+    """Run SparseFool by its formulas, one image and one entry at a time."""
 
     def __init__(self, model: nn.Module, label: int) -> None:
         self.model, self.label = model, label
@@ -169,14 +169,14 @@ class Slowly:
             return self.model(point[None])[0]
 
     def slope(self, point: Tensor, other: int) -> tuple[float, Tensor]:
-        """z_other - z_label, and its gradient."""
+        """Return z_other - z_label and its gradient."""
         leaf = point.clone().requires_grad_()
         logits = self.model(leaf[None])[0]
         lead = logits[other] - logits[self.label]
         return float(lead.detach()), torch.autograd.grad(lead, leaf)[0]
 
     def boundary(self, start: Tensor) -> tuple[Tensor, Tensor]:
-        """The end of DeepFool, and the normal there."""
+        """Return the end point of DeepFool, and the normal there."""
         point, other = start, self.label
         for _ in range(50):
             slopes = [self.slope(point, other) for other in range(5) if other != self.label]

@@ -122,6 +122,7 @@ class Preparable:
 
     @classmethod
     def _method(cls, info: AttackInfo, settings: dict[str, Any]) -> Method:
+        """Create the method; an attack within a radius is run at the given radii, or searches over the radius."""
         if not info.is_ball:
             method: Method = cls._checked(info, settings)
             return method
@@ -150,7 +151,7 @@ def expect_known(attack: str, settings: Settings, kind: Any) -> None:
         )
 
 
-class AutoRow(Preparable):
+class OwnAuto(Preparable):
     """`auto`, which takes a budget and has no settings."""
 
     share: ClassVar[bool] = False
@@ -163,13 +164,13 @@ class AutoRow(Preparable):
         return partial(auto, budget=1000 if budget is None else budget, share=cls.share, max_batch=max_batch)
 
 
-class AutoSharedRow(AutoRow):
+class OwnAutoShared(OwnAuto):
     """`auto` whose samples share the passes that some of them leave over."""
 
     share: ClassVar[bool] = True
 
 
-class PDGDRow(Preparable):
+class OwnPDGD(Preparable):
     """PDGD, Algorithm 1 of the paper."""
 
     @classmethod
@@ -205,13 +206,14 @@ class PDGDRow(Preparable):
     def _config(
         cls, config: Config, info: AttackInfo, norm: str, budget: int | None, settings: Settings, max_batch: int
     ) -> Config:
+        """Replace the fields of a config by what follows from the budget, and these by the given settings."""
         expect_known(info.name, settings, config)
         # The cost of a step does not depend on the number of classes.
         from_budget = {} if budget is None else cls.within(Budget(norm, budget, 2, settings))
         return replace(config, **{"max_batch": max_batch, **from_budget, **settings})
 
 
-class PDPGDRow(PDGDRow):
+class OwnPDPGD(OwnPDGD):
     """The paper's choice per norm: PDGD in l2, PDPGD in the others."""
 
     @classmethod

@@ -21,7 +21,7 @@ _OURS = (
         about="ours, with nothing to tune: many short exact descents",
         citation="this package, docs/auto.md",
         cost="1f + 1b",
-        factory="pdpgd.attacks.prepare:AutoRow",
+        factory="pdpgd.attacks.prepare:OwnAuto",
         any_norm=True,
     ),
     AttackInfo(
@@ -30,7 +30,7 @@ _OURS = (
         about="auto, the samples of a call sharing what is left over",
         citation="this package, docs/auto.md",
         cost="1f + 1b",
-        factory="pdpgd.attacks.prepare:AutoSharedRow",
+        factory="pdpgd.attacks.prepare:OwnAutoShared",
         any_norm=True,
     ),
     AttackInfo(
@@ -39,7 +39,7 @@ _OURS = (
         about="the paper's choice: PDGD in l2, PDPGD in linf, l1 and l0",
         citation="Matyasko & Chau 2021, arXiv:2106.01538",
         cost="1f + 1b",
-        factory="pdpgd.attacks.prepare:PDPGDRow",
+        factory="pdpgd.attacks.prepare:OwnPDPGD",
         in_paper=True,
     ),
     AttackInfo(
@@ -48,7 +48,7 @@ _OURS = (
         about="Algorithm 1 of the paper: both players follow gradients",
         citation="Matyasko & Chau 2021, arXiv:2106.01538",
         cost="1f + 1b",
-        factory="pdpgd.attacks.prepare:PDGDRow",
+        factory="pdpgd.attacks.prepare:OwnPDGD",
         in_paper=True,
     ),
 )

@@ -154,13 +154,13 @@ class FMN(GradientSteps):
 
         def attack(model: nn.Module, inputs: Tensor, classes: Tensor, rows: Tensor) -> Tensor:
             """Run FMN: its l0 projection raises once every row has one entry, so the recorded points are final."""
-            watched = Nearest(model, inputs, Criterion(classes, targeted), task.problem.norm.size)
+            recorder = Nearest(model, inputs, Criterion(classes, targeted), task.problem.norm.size)
             try:
-                points: Tensor = fmn(watched, inputs, classes, targeted=targeted, **settings)
+                points: Tensor = fmn(recorder, inputs, classes, targeted=targeted, **settings)
             except (IndexError, RuntimeError):
-                if bool((watched.points == inputs).flatten(1).all(1).any()):
+                if bool((recorder.points == inputs).flatten(1).all(1).any()):
                     raise
-                points = watched.points
+                points = recorder.points
             return points
 
         return by_library(task, attack, name="FMN")

@@ -112,9 +112,9 @@ class FAB(Preparable):
 
         def attack(model: nn.Module, inputs: Tensor, classes: Tensor, rows: Tensor) -> Tensor:
             # The library differentiates at points that are steps back towards the input, and does not judge them.
-            watched = Nearest(model, inputs, Criterion(classes), size_of, sloped=False)
-            run(watched, inputs, classes, **settings)
-            return watched.points
+            recorder = Nearest(model, inputs, Criterion(classes), size_of, at_gradients=False)
+            run(recorder, inputs, classes, **settings)
+            return recorder.points
 
         return by_library(task, attack, name=type(self).__name__)
 

@@ -122,7 +122,7 @@ class Nearest(nn.Module):
         criterion: Criterion,
         size_of: Callable[[Tensor], Tensor],
         *,
-        sloped: bool = True,
+        at_gradients: bool = True,
     ) -> None:
         """Wrap a model.
 
@@ -131,22 +131,24 @@ class Nearest(nn.Module):
             inputs: The unperturbed rows.
             criterion: Decides which points are adversarial.
             size_of: Computes the size of each perturbation.
-            sloped: Whether points at which the library computes a gradient are recorded too.
+            at_gradients: Whether points at which the library computes a gradient are recorded too.
         """
         super().__init__()
-        self.model, self.inputs, self.criterion, self.size_of, self.sloped = model, inputs, criterion, size_of, sloped
+        self.model, self.inputs, self.criterion, self.size_of = model, inputs, criterion, size_of
+        self.at_gradients = at_gradients
         self.points, self.sizes = inputs.clone(), inputs.new_full((len(inputs),), torch.inf)
         self.eval()
 
     def forward(self, points: Tensor) -> Tensor:
         """Return the model's logits, and record the points."""
         logits: Tensor = self.model(points)
-        if self.sloped or not points.requires_grad:
+        if self.at_gradients or not points.requires_grad:
             with torch.no_grad():
                 self._keep(points.detach(), logits.detach())
         return logits
 
     def _keep(self, points: Tensor, logits: Tensor) -> None:
+        """Record points that are adversarial by more than rounding error and smaller than those recorded before."""
         rounding = ROUNDINGS * torch.finfo(logits.dtype).eps * logits.abs().amax(1)
         sizes = self.size_of(points - self.inputs)
         better = (self.criterion.margin(logits) < -rounding) & (sizes < self.sizes)
@@ -183,6 +185,7 @@ class Unit:
         return logits.to(points.device, torch.float32)
 
     def _answer(self, points: Tensor) -> Tensor:
+        """Evaluate the model, differentiably if the library asks for gradients."""
         ask: Callable[[Tensor], Tensor] = lambda points: self.problem.classifier.logits(points, None)  # noqa: E731
         if torch.is_grad_enabled() and points.requires_grad:
             answer: Tensor = _OfInputsOnly.apply(points, ask)  # type: ignore[no-untyped-call]  # torch does not type it
@@ -199,6 +202,7 @@ class _OfInputsOnly(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, points: Tensor, ask: Callable[[Tensor], Tensor]) -> Tensor:
+        """Evaluate the model on a detached copy of the points, and store its graph."""
         with torch.enable_grad():
             context.leaf = points.detach().requires_grad_()
             context.logits = ask(context.leaf)
@@ -207,6 +211,7 @@ class _OfInputsOnly(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *upstream: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient with respect to the points."""
         # Retain the graph: libraries ask for the gradient of one class after another.
         slope: Tensor | None = None
         if context.logits.requires_grad:

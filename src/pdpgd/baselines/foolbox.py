@@ -119,16 +119,16 @@ class BrendelBethge(Preparable):
             points, usable = inputs.clone(), search.usable.nonzero().flatten()
             if len(usable):
                 criterion = search.criterion.select(usable)
-                watched = Nearest(model, inputs[usable], criterion, task.problem.norm.size)
+                recorder = Nearest(model, inputs[usable], criterion, task.problem.norm.size)
                 # Foolbox scales by the number of entries of the whole batch.
                 settings = {"steps": self.steps, "lr": lr / len(usable), "lr_num_decay": self.lr_decays}
                 attacker(**settings).run(
-                    _model(watched, inputs),
+                    _model(recorder, inputs),
                     inputs[usable],
                     foreign(criterion.classes),
                     starting_points=search.starts[usable],
                 )
-                points[usable] = watched.points
+                points[usable] = recorder.points
             return points
 
         return by_library(task, attack, name="BrendelBethge")

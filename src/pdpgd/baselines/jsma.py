@@ -154,7 +154,7 @@ class JSMA(Preparable):
         points, inputs = flat(state.points), flat(task.inputs[state.owner])
         sign = 1.0 if self.theta > 0 else -1.0
         allowed = int(self.gamma * points.shape[1])
-        kept = [state.owner[:0]]
+        moving = [state.owner[:0]]
         for rows in batches(torch.arange(len(points), device=points.device), max(1, BLOCK // points.shape[1])):
             room = (high - points[rows]) if self.theta > 0 else (points[rows] - low)
             changed = points[rows] != inputs[rows]
@@ -166,13 +166,13 @@ class JSMA(Preparable):
             both_new = ~changed.gather(1, pair.clamp(min=0)).any(1)
             second = torch.where((left == 1) & both_new, first, second)
             some = (first >= 0).nonzero().flatten()
-            kept.append(rows[some])
+            moving.append(rows[some])
             # Where there is no second feature, the first appears twice and gets the same value.
             places = torch.stack([first, second], 1)[some]
             here = points[rows[some, None], places]
             moved = torch.minimum(torch.maximum(here + self.theta * (high - low)[places], low[places]), high[places])
             points[rows[some, None], places] = moved
-        return _State(state.owner, state.aim, points.reshape(-1, *shape)).select(torch.cat(kept))
+        return _State(state.owner, state.aim, points.reshape(-1, *shape)).select(torch.cat(moving))
 
 
 class _State(NamedTuple):

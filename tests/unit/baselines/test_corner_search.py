@@ -266,8 +266,8 @@ def slowly(
     forwards = 1 + len(single)
     orderings = []
     for other in range(classes):
-        rivals = [j for j in range(classes) if j != label] if other == label else [other]
-        leads = [max(row[j] for j in rivals) - row[label] for row in single]
+        others = [j for j in range(classes) if j != label] if other == label else [other]
+        leads = [max(row[j] for j in others) - row[label] for row in single]
         orderings.append(sorted(range(len(single)), key=lambda change, leads=leads: -leads[change])[:best])
     generator = np.random.default_rng((0, index, 0, 1))
     for k in range(2, most + 1):
@@ -292,19 +292,19 @@ def test_the_authors_schedule_is_that_of_a_slow_transcription_draw_by_draw(gener
     method = CornerSearch(iterations=4, candidates=16, max_sparsity=6, max_rows=1)
     result, wide = (attack(replace(method, max_rows=rows), model, images, labels) for rows in (1, 64))
     several = (result.distances > 1).nonzero().flatten().tolist()
-    told = []
+    transcripts = []
     for row in several:
         slow = slowly(model, images[row].numpy(), int(labels[row]), classes=5, iterations=4, best=16, most=6, index=row)
-        told.append(slow)
+        transcripts.append(slow)
         assert bool(result.found[row]) == (slow.point is not None)
         assert int(result.forwards[row]) == slow.forwards
         expected = images[row].numpy() if slow.point is None else slow.point
         assert np.array_equal(result.adversarials[row].numpy(), expected)
         assert np.array_equal(wide.adversarials[row].numpy(), expected)
     # The comparison covers each part of the schedule.
-    assert {slow.pixels for slow in told} >= {0, 2, 3, 4}
-    assert any(slow.contrary for slow in told)
-    assert len({slow.ordering for slow in told if slow.point is not None}) >= 3
+    assert {slow.pixels for slow in transcripts} >= {0, 2, 3, 4}
+    assert any(slow.contrary for slow in transcripts)
+    assert len({slow.ordering for slow in transcripts if slow.point is not None}) >= 3
 
 
 def test_of_the_successes_of_a_round_the_first_is_taken_even_if_a_later_one_is_smaller() -> None:

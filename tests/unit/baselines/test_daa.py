@@ -63,7 +63,7 @@ def test_what_the_signs_are_taken_of_is_the_sum_over_pairs(generator: torch.Gene
     assert error.max() < 1e-11
 
 
-class Watched(nn.Module):
+class Recording(nn.Module):
     """An affine model that records the points it is evaluated at."""
 
     def __init__(self, affine: Affine) -> None:
@@ -100,7 +100,7 @@ def test_every_step_is_that_of_a_slow_transcription(generator: torch.Generator, 
     weight = {"cross-entropy": 1.1, "hinge": 10.0}[loss]
     affine = random_affine(generator, features=12, classes=4, dtype=torch.float64)
     inputs = torch.rand(9, 12, generator=generator, dtype=torch.float64)
-    labels, model = affine.labels(inputs), Watched(affine)
+    labels, model = affine.labels(inputs), Recording(affine)
     radius, steps = 0.12, 12
     ball = DAA(steps=steps, step=0.2, surrogate=loss, cloud=cloud, deal_every=5)
     result = attacked(ball, model, inputs, labels, radius)

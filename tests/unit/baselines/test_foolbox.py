@@ -123,7 +123,7 @@ def test_a_start_from_the_data_is_the_nearest_input_of_another_class(
 
 
 def test_a_start_from_noise_is_its_least_blend_that_is_adversarial_and_each_look_is_paid_once() -> None:
-    # A feature above 0.9 is needed: almost all noise of 20 features has one, an input blended with little noise has none.
+    # A feature above 0.9 is needed: nearly all noise of 20 features has one, an input with a little noise has none.
     model, inputs, blends = Cliff(0.9), torch.full((3, 20), 0.2), 40
     search, counting = searching(model, inputs, torch.zeros(3, dtype=torch.long))
     search.blended_noise(directions=50, blends=blends)

@@ -216,7 +216,7 @@ def test_a_hopeless_input_is_not_found_and_comes_back_as_it_was(features: int) -
     assert torch.equal(inputs, before)
 
 
-@pytest.mark.parametrize("model", [Cliff(0.5), Cliff(0.2), RootAtHalf()], ids=["flat", "constant-rival", "nan"])
+@pytest.mark.parametrize("model", [Cliff(0.5), Cliff(0.2), RootAtHalf()], ids=["flat", "constant-other", "nan"])
 def test_slopes_that_vanish_or_are_undefined_are_survived(model: nn.Module) -> None:
     inputs = torch.full((2, 4), 0.5) if isinstance(model, RootAtHalf) else torch.full((2, 4), 0.21)
     result = attack(JSMA(), model, inputs, torch.zeros(2, dtype=torch.long))

@@ -63,7 +63,7 @@ def targets(labels: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("shape", "place"),
     [((1, 6, 7), (1, 5)), ((3, 6, 7), (5, 6)), ((2, 9), (8,)), ((30,), (4,))],
-    ids=["grey", "colour", "sound", "flat"],
+    ids=["gray", "color", "sound", "flat"],
 )
 @pytest.mark.parametrize("radius", [1.0, 3.5])
 @pytest.mark.parametrize("strategy", STRATEGIES)

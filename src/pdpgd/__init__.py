@@ -1,6 +1,7 @@
-"""How little must change before a classifier is wrong? Primal-dual minimum-norm adversarial attacks for PyTorch.
+"""How little must change before a classifier is wrong? Minimum-norm adversarial attacks for PyTorch.
 
-Names are loaded when they are first asked for (PEP 562): `pdpgd --help` waits for neither torch nor numpy.
+Names are imported when they are first used (PEP 562): `pdpgd --help` waits for neither torch nor numpy, and reading
+results does not load torch.
 """
 
 from __future__ import annotations
@@ -8,81 +9,89 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from pdpgd import _moved
+
+# For type checkers, which do not run __getattr__; tests/unit/test_public_api.py compares it with _PUBLIC.
 if TYPE_CHECKING:
-    from pdpgd.attacks.auto import auto
-    from pdpgd.attacks.base import Attack, AttackResult, History, Observation, StopAttack
-    from pdpgd.attacks.config import PDGDConfig, PDPGDConfig, paper_config
-    from pdpgd.attacks.primal_dual import pdgd, pdpgd
-    from pdpgd.data.loading import load_data
-    from pdpgd.errors import InvalidInputError, ModelError, PdpgdError, PdpgdWarning, UnknownNameError
-    from pdpgd.evaluation.compare import compare
-    from pdpgd.evaluation.evaluate import evaluate
-    from pdpgd.models.loading import load_model
-    from pdpgd.norms import Norm, l0, register_norm
-    from pdpgd.report.page import write_report
-    from pdpgd.runs.comparison import Comparison
-    from pdpgd.runs.result import Evaluation, load_evaluation
+    from pdpgd.attacks.auto import auto as auto
+    from pdpgd.attacks.base import Attack as Attack
+    from pdpgd.attacks.base import AttackResult as AttackResult
+    from pdpgd.attacks.base import History as History
+    from pdpgd.attacks.base import Observation as Observation
+    from pdpgd.attacks.base import StopAttack as StopAttack
+    from pdpgd.attacks.config import PDGDConfig as PDGDConfig
+    from pdpgd.attacks.config import PDPGDConfig as PDPGDConfig
+    from pdpgd.attacks.config import paper_config as paper_config
+    from pdpgd.attacks.primal_dual import pdgd as pdgd
+    from pdpgd.attacks.primal_dual import pdpgd as pdpgd
+    from pdpgd.data.loading import load_data as load_data
+    from pdpgd.errors import InvalidInputError as InvalidInputError
+    from pdpgd.errors import ModelError as ModelError
+    from pdpgd.errors import PdpgdError as PdpgdError
+    from pdpgd.errors import PdpgdWarning as PdpgdWarning
+    from pdpgd.errors import UnknownNameError as UnknownNameError
+    from pdpgd.evaluation.compare import compare as compare
+    from pdpgd.evaluation.evaluate import evaluate as evaluate
+    from pdpgd.models.loading import load_model as load_model
+    from pdpgd.norms import Norm as Norm
+    from pdpgd.norms import l0 as l0
+    from pdpgd.norms import register_norm as register_norm
+    from pdpgd.progress import ProgressListener as ProgressListener
+    from pdpgd.report.page import write_report as write_report
+    from pdpgd.runs.comparison import Comparison as Comparison
+    from pdpgd.runs.result import Evaluation as Evaluation
+    from pdpgd.runs.result import load_evaluation as load_evaluation
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Attack",
-    "AttackResult",
-    "Comparison",
-    "Evaluation",
-    "History",
-    "InvalidInputError",
-    "ModelError",
-    "Norm",
-    "Observation",
-    "PDGDConfig",
-    "PDPGDConfig",
-    "PdpgdError",
-    "PdpgdWarning",
-    "StopAttack",
-    "UnknownNameError",
-    "auto",
-    "compare",
-    "evaluate",
-    "l0",
-    "load_data",
-    "load_evaluation",
-    "load_model",
-    "paper_config",
-    "pdgd",
-    "pdpgd",
-    "register_norm",
-    "write_report",
-]
-
-_HOMES = {
-    "attacks.auto": ("auto",),
-    "attacks.base": ("Attack", "AttackResult", "History", "Observation", "StopAttack"),
-    "attacks.config": ("PDGDConfig", "PDPGDConfig", "paper_config"),
-    "attacks.primal_dual": ("pdgd", "pdpgd"),
-    "data.loading": ("load_data",),
-    "errors": ("InvalidInputError", "ModelError", "PdpgdError", "PdpgdWarning", "UnknownNameError"),
-    "evaluation.compare": ("compare",),
-    "evaluation.evaluate": ("evaluate",),
-    "models.loading": ("load_model",),
-    "norms": ("Norm", "l0", "register_norm"),
-    "report.page": ("write_report",),
-    "runs.comparison": ("Comparison",),
-    "runs.result": ("Evaluation", "load_evaluation"),
+_PUBLIC = {
+    "Attack": "attacks.base",
+    "AttackResult": "attacks.base",
+    "Comparison": "runs.comparison",
+    "Evaluation": "runs.result",
+    "History": "attacks.base",
+    "InvalidInputError": "errors",
+    "ModelError": "errors",
+    "Norm": "norms",
+    "Observation": "attacks.base",
+    "PDGDConfig": "attacks.config",
+    "PDPGDConfig": "attacks.config",
+    "PdpgdError": "errors",
+    "PdpgdWarning": "errors",
+    "ProgressListener": "progress",
+    "StopAttack": "attacks.base",
+    "UnknownNameError": "errors",
+    "auto": "attacks.auto",
+    "compare": "evaluation.compare",
+    "evaluate": "evaluation.evaluate",
+    "l0": "norms",
+    "load_data": "data.loading",
+    "load_evaluation": "runs.result",
+    "load_model": "models.loading",
+    "paper_config": "attacks.config",
+    "pdgd": "attacks.primal_dual",
+    "pdpgd": "attacks.primal_dual",
+    "register_norm": "norms",
+    "write_report": "report.page",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+"""Every public name and the module that defines it."""
+
+__all__ = list(_PUBLIC)
+
 # Modules that are attributes after a plain `import pdpgd`.
 _MODULES = ("attacks", "classifier", "criteria", "errors", "norms", "proximal", "tensors")
 
-# A type checker that saw __getattr__ would believe in any name.
+_moved.install()
+
+# A type checker that saw __getattr__ would accept any name.
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        if name in _MODULES:
+        if name in _MODULES or f"{__name__}.{name}" in _moved.MODULES:
             return importlib.import_module(f"{__name__}.{name}")
-        if name not in _HOME_OF:
+        if name not in _PUBLIC:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+        value = getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
         globals()[name] = value
         return value
 

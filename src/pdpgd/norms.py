@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pdpgd import proximal
+from pdpgd import _moved, proximal
 from pdpgd.errors import InvalidInputError, UnknownNameError
 from pdpgd.tensors import clip, flat, per_sample
 
@@ -201,3 +201,7 @@ def norm_of(norm: str | Norm) -> Norm:
     if not isinstance(norm, str) or norm not in _NORMS:
         raise UnknownNameError("norm", norm, _NORMS)
     return _NORMS[norm]
+
+
+def __getattr__(name: str) -> object:
+    return _moved.attribute(__name__, name)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from pdpgd import _moved
 from pdpgd.attacks import catalogue
 from pdpgd.errors import AttackError, InvalidInputError, MissingExtraError, PdpgdError, UnfinishedError
 from pdpgd.evaluation import provenance
@@ -328,3 +329,7 @@ def clean(folder: str | Path, jobs: Iterable[Path]) -> int:
 def _tuning_key(ask: Ask) -> TuningKey:
     """The same for the cells that share the selection: those with more restarts have the settings of one."""
     return ask.dataset.name, ask.model.name, ask.norm, ask.attack
+
+
+def __getattr__(name: str) -> object:
+    return _moved.attribute(__name__, name)

@@ -68,7 +68,7 @@ class Classifier:
         self._model = model
         if isinstance(model, nn.Module) and model.training:
             warn_user(
-                "the model is in train mode: dropout and batch normalisation make its answers depend on chance and on "
+                "the model is in train mode: dropout and batch normalization make its answers depend on chance and on "
                 "the batch; call model.eval() first"
             )
 

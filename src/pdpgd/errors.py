@@ -1,32 +1,51 @@
-"""Errors, who is at fault for them, and optional libraries that are imported when they are used."""
+"""Errors and warnings of this package, old names that still work, and optional libraries that are imported on use."""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-# Errors name at most so many samples.
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+# Maximum number of samples that an error message lists.
 SAMPLES_NAMED = 8
 
-# What a user's model, attack or data may raise. SystemExit is among them because, let through, it would end the process
-# with the exit code of its choice and without a result. Ctrl-C is not: it is the user's own.
+# Exceptions that a user's model, attack or data set may raise. SystemExit is one of them: if it were let through, it
+# would end the process with an exit code of its own and without a result. KeyboardInterrupt (Ctrl-C) is not: it comes
+# from the user.
 FOREIGN_ERRORS = (Exception, SystemExit)
 
 
 class PdpgdError(Exception):
-    """The parent of every error this package raises on purpose."""
+    """Base class of all errors that this package raises on purpose.
+
+    Example:
+        >>> try:
+        ...     pdpgd.evaluate("mnist-plane", "mnist-1000")
+        ... except pdpgd.PdpgdError as error:
+        ...     print(error)
+    """
 
 
 class InvalidInputError(PdpgdError, ValueError):
-    """The call is wrong: the message says what was expected and what came."""
+    """Raised for a wrong call; the message says what was expected and what was given."""
 
 
 class UnknownNameError(InvalidInputError):
-    """A name that is not in the list; the message suggests the nearest one."""
+    """Raised for a name that is not in a list of known names; the message suggests the closest one.
+
+    Args:
+        kind: What the name stands for, such as "norm" or "data set".
+        name: The name that was given.
+        known: The names that are accepted.
+    """
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         names = sorted(known)
@@ -36,68 +55,121 @@ class UnknownNameError(InvalidInputError):
 
 
 class ModelError(PdpgdError, RuntimeError):
-    """The model failed on inputs that were in order, or answered with something that is not logits."""
+    """Raised when a model fails on valid inputs, or returns something that is not logits."""
 
 
 class NoGradientError(ModelError):
-    """The model gives logits but no gradient with respect to its inputs, and the attack follows gradients."""
+    """Raised when a gradient-based attack meets a model without a gradient with respect to its inputs."""
 
 
-class SubjectError(PdpgdError, ValueError):
-    """A file of data or weights that is missing, broken, or not what it was said to be."""
+class LoadError(PdpgdError, ValueError):
+    """Raised for a file of data or weights that is missing, damaged, or not what it was said to be."""
 
 
 class AttackError(PdpgdError, RuntimeError):
-    """An attack that gave back something that is not points."""
+    """Raised when an attack returns something that is not a batch of adversarial examples."""
 
 
 class ModelChangedError(AttackError):
-    """The model is no longer the one that was loaded: an attack left hooks in it, or changed its weights."""
+    """Raised when the model is no longer the one that was loaded: an attack left hooks in it or changed its weights."""
 
 
 class StorageError(PdpgdError, OSError):
-    """A run's directory that cannot be read or written; the message says what was kept and what to do."""
+    """Raised when the directory of a run cannot be read or written; the message says what was saved and what to do."""
 
 
 class EngineError(PdpgdError, RuntimeError):
-    """Workers that cannot be had, or were lost; what was done is kept."""
+    """Raised when workers cannot be started or are lost; finished chunks stay saved."""
 
 
 class UnfinishedError(PdpgdError, RuntimeError):
-    """A run of which some chunks failed; the others are kept."""
+    """Raised for a run in which some chunks failed; the other chunks stay saved."""
 
 
 class MissingExtraError(PdpgdError, ImportError):
-    """A feature whose optional library is not installed."""
+    """Raised when a feature needs an optional library that is not installed; the message names the extra."""
 
 
 class PdpgdWarning(UserWarning):
-    """The run goes on, but its result may not mean what the user thinks."""
+    """Warns that the run continues, but that its result may not mean what the user expects."""
 
 
 def named(samples: list[int]) -> str:
-    """These samples as an error names them: the first few, and how many more there are."""
+    """Format sample numbers for an error message: the first few, and how many more there are."""
     more = f" and {len(samples) - SAMPLES_NAMED} more" if len(samples) > SAMPLES_NAMED else ""
     return f"{samples[:SAMPLES_NAMED]}{more}"
 
 
 def expect_setting(config: object, name: str, what: str, holds: bool) -> None:
-    """Refuse the setting `name` of a config unless it `holds` what is expected of it."""
+    """Raise InvalidInputError for the setting `name` of a config unless the expectation `what` holds."""
     if not holds:
         raise InvalidInputError(f"{type(config).__name__}.{name}: expected {what}, got {getattr(config, name)!r}")
 
 
-def warn_user(message: str) -> None:
-    """Warn at the line of the user's own code that led here, however deep in this package or in torch we are."""
+def warn_user(message: str, category: type[Warning] = PdpgdWarning) -> None:
+    """Issue a warning that points to the user's own line of code, however deep in this package or in torch we are."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("pdpgd", "torch"):
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, PdpgdWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def need(module: str, *, extra: str, purpose: str) -> ModuleType:
-    """Import `module`, which the extra `extra` of this package brings; `purpose` says what it is needed for."""
+    """Import an optional library.
+
+    Args:
+        module: Name of the module to import.
+        extra: The extra of this package that installs it.
+        purpose: What the library is needed for, for the error message.
+
+    Returns:
+        The imported module.
+
+    Raises:
+        MissingExtraError: The module cannot be imported.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(f"{purpose} needs {module}: pip install 'pdpgd[{extra}]' ({error})") from error
+
+
+def renamed_keyword(old: str, new: str) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Decorate a function that still accepts the old name of a keyword argument, with a DeprecationWarning.
+
+    Args:
+        old: Former name of the keyword.
+        new: Its name today.
+
+    Returns:
+        The decorator.
+    """
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(function)
+        def accepting(*args: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+            if old in keywords:
+                if new in keywords:
+                    raise InvalidInputError(f"{new}: expected it once, got {old}= as well, which is its former name")
+                warn_user(f"{function.__name__}({old}=...) is deprecated: write {new}=", DeprecationWarning)
+                keywords[new] = keywords.pop(old)
+            return function(*args, **keywords)
+
+        return accepting
+
+    return decorate
+
+
+# Former names of this module's classes.
+_RENAMED = {"SubjectError": "LoadError"}
+
+# A type checker that saw __getattr__ would believe in any name.
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name not in _RENAMED:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        warnings.warn(
+            f"{__name__}.{name} is deprecated: write {__name__}.{_RENAMED[name]}", DeprecationWarning, stacklevel=2
+        )
+        return globals()[_RENAMED[name]]

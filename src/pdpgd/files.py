@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, locks, checksums, and paths that are refused before any work is done."""
+"""Atomic writes, directory locks, checksums of JSON, and paths that are rejected before any work is done."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pdpgd.errors import InvalidInputError, StorageError, SubjectError
+from pdpgd.errors import InvalidInputError, LoadError, StorageError
 
 SEAL = "sha256"
-"""The key of a checksum in a JSON object."""
+"""Key of the checksum in a JSON object."""
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` there: a reader sees the old file or the new one, never half of it, even if the disk is full.
+    """Write a file atomically: a reader sees the old file or the new one, never a part, even if the disk is full.
 
-    What a writer that was killed left behind, the next one takes away.
+    A temporary file that a killed writer left behind is removed by the next one.
+
+    Args:
+        path: The file to write. A symbolic link stays, and the file that it points to is replaced.
+        content: The new content.
+
+    Raises:
+        LoadError: The file cannot be written; its former content is unchanged.
     """
     check_file(path)
-    # A link stays a link, and what it points to is replaced.
     path = path.resolve()
     draft = _draft(path)
     try:
@@ -32,9 +38,9 @@ def replace_file(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(draft, path)
     except OSError as error:
-        raise SubjectError(
-            f"{path}: expected room and leave to write {len(content)} bytes, got an error: "
-            f"{error.strerror or error}; what was there before is untouched"
+        raise LoadError(
+            f"{path}: expected enough space and permission to write {len(content)} bytes, got an error: "
+            f"{error.strerror or error}; the former content is unchanged"
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -42,34 +48,42 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a place where no file can be written, if possible before the work that is to be written there is done."""
+    """Raise LoadError if no file can be written at `path`; called before the work whose result goes there."""
     try:
         if path.exists() and not path.is_file():
-            raise SubjectError(f"{path}: expected a file to write, got a directory or a device; move it away")
+            raise LoadError(f"{path}: expected a file to write, got a directory or a device; move it away")
         _expect_nameable(_draft(path))
     except (OSError, ValueError) as error:
-        if isinstance(error, SubjectError):
+        if isinstance(error, LoadError):
             raise
-        raise SubjectError(
-            f"{shortened(str(path))}: expected a file to write, got an error: {_reason(error)}"
-        ) from error
+        raise LoadError(f"{shortened(str(path))}: expected a file to write, got an error: {_reason(error)}") from error
 
 
 def output_path(out: str | Path) -> Path:
-    """The path that a user gave for results; refused if the file system cannot have a file or directory there."""
+    """Expand a path that a user gave for results.
+
+    Args:
+        out: The path as given; `~` stands for the home directory.
+
+    Returns:
+        The expanded path.
+
+    Raises:
+        InvalidInputError: The file system cannot hold a file or directory of that name.
+    """
     try:
         path = Path(out).expanduser()
         _expect_nameable(path)
-    except (OSError, ValueError, RuntimeError) as error:  # too long; a NUL in it; the home of nobody
+    except (OSError, ValueError, RuntimeError) as error:  # too long; contains NUL; an unknown user's home
         raise InvalidInputError(
             f"out: expected a path that can be written to, got {shortened(str(out))} ({_reason(error)}); "
-            "take another one (--out)"
+            "choose another one (--out)"
         ) from error
     return path
 
 
 def make_folder(path: Path) -> None:
-    """Make the directory and its parents, unless it is there."""
+    """Create the directory and its parents unless they exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -77,27 +91,27 @@ def make_folder(path: Path) -> None:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is something; StorageError if the file system cannot tell."""
+    """Return whether the path exists; raise StorageError if the file system cannot answer."""
     try:
         return path.exists()
-    except OSError as error:  # a name that is too long, or a directory that may not be searched
+    except OSError as error:  # the name is too long, or the directory may not be searched
         raise no_place(path.parent, error) from error
 
 
 def no_place(folder: Path, error: OSError) -> StorageError:
-    """The error for a directory that cannot be written to."""
+    """Return the error for a directory that cannot be written to."""
     return StorageError(
         f"{folder}: expected a directory to write the results to, got an error: "
-        f"{error.strerror or error}; take another one (--out)"
+        f"{error.strerror or error}; choose another one (--out)"
     )
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep others out of the directory, which is made if need be; a process that dies lets go."""
+    """Hold an exclusive lock on the directory, which is created if necessary; a process that dies releases it."""
     try:
         import fcntl
-    except ImportError:  # Windows has none: there, two runs at once are the user's to avoid
+    except ImportError:  # Windows lacks it: there, the user has to avoid two runs in one directory
         yield
         return
     make_folder(folder)
@@ -109,52 +123,56 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise StorageError(f"{folder}: another run is at work in this directory; wait for it") from error
+            raise StorageError(f"{folder}: another run is using this directory; wait until it ends") from error
         yield
 
 
 def digest_of(content: object) -> str:
-    """The SHA-256 of the content as JSON with sorted keys, so that it does not depend on the layout of a file."""
+    """Return the SHA-256 of the content as JSON with sorted keys, which does not depend on the layout of a file."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def sealed(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of a JSON object with a checksum over all of them."""
+    """Return the entries of a JSON object with a checksum over all of them added."""
     content = json.loads(json.dumps(entries))
     return {**content, SEAL: digest_of(content)}
 
 
 def unsealed(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries without their checksum; ValueError if it is another. What has none is as it is.
+    """Verify the checksum of a JSON object, if it has one, and return the entries without it.
 
-    Damage to the key of the checksum leaves an entry that a reader must not know.
+    If the key of the checksum itself is damaged, it stays as an unknown entry, which a reader must reject.
+
+    Raises:
+        ValueError: The checksum does not match.
     """
     content = {name: value for name, value in entries.items() if name != SEAL}
     if SEAL in entries and digest_of(content) != entries[SEAL]:
-        raise ValueError("it has another checksum than it says")
+        raise ValueError("its checksum does not match its content")
     return content
 
 
 def shortened(text: str, most: int = 200) -> str:
-    """For a message: a long text as its beginning and its length."""
+    """Shorten a long text for a message to its beginning and its length."""
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
 
 
 def _expect_nameable(path: Path) -> None:
-    """OSError or ValueError if nothing can have this path; what is missing or in its way is told when it is written."""
+    """Raise OSError or ValueError if no file can have this path; missing parents and obstacles show on writing."""
     there = path = path.absolute()
     while not os.path.lexists(there) and there != there.parent:
         there = there.parent
-    # A part that is too long is found in a directory that exists only.
+    # The file system only detects a part that is too long inside a directory that exists.
     for place in (path, *(there / part for part in path.relative_to(there).parts)):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             place.lstat()
 
 
 def _reason(error: Exception) -> str:
+    """Return the reason of an error without its number and path."""
     return str(error.strerror if isinstance(error, OSError) and error.strerror else error)
 
 
 def _draft(path: Path) -> Path:
-    """What a file is called until it is whole."""
+    """Return the name of a file while it is being written."""
     return path.with_name(f".{path.name}.tmp")

@@ -30,14 +30,14 @@ class Trap:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A net, weights that make it right on normalised images only, and images."""
+    """A net, weights that make it right on normalized images only, and images."""
     (tmp_path / "net_of_a_test.py").write_text(NET)
     rng = np.random.default_rng(0)
     images = rng.random((30, 3, 2, 2), dtype=np.float32)
     weight = torch.randn(3, 12, generator=torch.Generator().manual_seed(0))
     bias = torch.tensor([5.0, 0.0, -5.0])
-    normalised = (torch.from_numpy(images) - 0.5) / 0.01
-    labels = (normalised.flatten(1) @ weight.T + bias).argmax(1)
+    normalized = (torch.from_numpy(images) - 0.5) / 0.01
+    labels = (normalized.flatten(1) @ weight.T + bias).argmax(1)
     np.savez(tmp_path / "images.npz", images=images, labels=labels.numpy())
     torch.save({"1.weight": weight, "1.bias": bias}, tmp_path / "weights.pt")
     monkeypatch.chdir(tmp_path)
@@ -65,7 +65,7 @@ def test_a_shipped_net_is_judged_clean_and_under_attack(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("options", "right"), [((), False), (("--mean", "0.5,0.5,0.5", "--std", "0.01,0.01,0.01"), True)]
 )
-def test_mean_and_std_put_the_normalisation_inside_the_model(
+def test_mean_and_std_put_the_normalization_inside_the_model(
     folder: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], right: bool
 ) -> None:
     command = ["accuracy", "net_of_a_test:net", "--weights", "weights.pt", "--data", "images.npz", *options]

@@ -383,7 +383,7 @@ light = { source = "same_net:net", weights = "w.pt", mean = "0.9", std = "0.3", 
 """
 
 
-def test_models_of_the_same_weights_that_differ_in_normalisation_are_not_taken_for_each_other(
+def test_models_of_the_same_weights_that_differ_in_normalization_are_not_taken_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
 ) -> None:
     monkeypatch.chdir(tmp_path)

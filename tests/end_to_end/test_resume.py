@@ -149,7 +149,7 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process_behind(
 ) -> None:
     with started({**call, "workers": workers}, tmp_path / "call") as process:
         until(lambda: len(receipts(tmp_path / "run")) == 2, process)
-        with pytest.raises(StorageError, match="another run is at work in this directory"):
+        with pytest.raises(StorageError, match="another run is using this directory"):
             evaluate(**call)
         helpers = children(process.pid)
         assert len(helpers) >= (workers if workers > 1 else 0)

@@ -1,12 +1,11 @@
-"""pdpgd accuracy: how often a model is right, on clean images and under PGD."""
+"""pdpgd accuracy: the accuracy of a model on clean images and under PGD."""
 
 from __future__ import annotations
 
 import argparse
-from functools import partial
 
 from pdpgd.cli.options import add_model, model, threat
-from pdpgd.cli.progress import shown
+from pdpgd.cli.progress import StageBar
 
 EPILOG = """examples:
   pdpgd accuracy mnist-linf-at --threat linf:0.3
@@ -14,27 +13,35 @@ EPILOG = """examples:
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "accuracy",
-        help="how often a model is right, clean and under PGD",
+        help="measure the accuracy of a model on clean images and under PGD",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model(parser)
-    parser.add_argument("--data", default="mnist-1000", help="a data set's name, an .npz or a folder (%(default)s)")
-    parser.add_argument("--data-dir", help="where the data set lies (default: looked for, then downloaded)")
     parser.add_argument(
-        "--threat", action="append", default=[], metavar="NORM:RADIUS", help="e.g. linf:8/255; repeatable"
+        "--data", default="mnist-1000", help="name of a data set, an .npz file or a folder (default: %(default)s)"
     )
-    parser.add_argument("--images", type=int, default=1000, help="images attacked, the first ones (%(default)s)")
-    parser.add_argument("--steps", type=int, default=40, help="of PGD (%(default)s)")
-    parser.add_argument("--restarts", type=int, default=5, help="of PGD (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of PGD's starts (%(default)s)")
-    parser.add_argument("--device", default="cpu", help="(%(default)s)")
+    parser.add_argument("--data-dir", help="folder of the data set (default: search the usual places, then download)")
+    parser.add_argument(
+        "--threat",
+        action="append",
+        default=[],
+        metavar="NORM:RADIUS",
+        help="measure robust accuracy under PGD, e.g. linf:8/255; repeatable",
+    )
+    parser.add_argument("--images", type=int, default=1000, help="number of images to attack (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=40, help="steps of PGD (default: %(default)s)")
+    parser.add_argument("--restarts", type=int, default=5, help="random starts of PGD (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of PGD's starts (default: %(default)s)")
+    parser.add_argument("--device", default="cpu", help="device to run on (default: %(default)s)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    """Print clean accuracy, and robust accuracy under each threat model."""
     from rich.console import Console
 
     from pdpgd.data.loading import load_data
@@ -47,8 +54,7 @@ def run(options: argparse.Namespace) -> int:
     clean = clean_accuracy(net, samples, device=options.device)
     console.print(f"clean: {clean.share:.2%} of {clean.samples:,} images")
     for known in threats:
-        name = f"PGD {known.norm} {known.radius:.4g}"
-        with shown(console) as show:
+        with StageBar(console) as bar:
             robust = robust_accuracy(
                 net,
                 samples,
@@ -59,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
                 count=options.images,
                 seed=options.seed,
                 device=options.device,
-                observe=partial(show, name, seen=""),
+                progress=bar,
             )
-        console.print(f"{name}: {robust.share:.2%} of {robust.samples:,} images")
+        console.print(f"PGD {known.norm} {known.radius:.4g}: {robust.share:.2%} of {robust.samples:,} images")
     return 0

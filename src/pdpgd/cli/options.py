@@ -25,8 +25,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "--weights",
         help="weights for it: safetensors, a state dict, or hf:OWNER/REPOSITORY/FILE; for paper:NAME a MATLAB file",
     )
-    parser.add_argument("--mean", help="of its normalisation: numbers with commas, or imagenet, cifar10, none")
-    parser.add_argument("--std", help="of its normalisation")
+    parser.add_argument("--mean", help="of its normalization: numbers with commas, or imagenet, cifar10, none")
+    parser.add_argument("--std", help="of its normalization")
     parser.add_argument(
         "--pool", help="restricted-imagenet: a classifier of ImageNet as one of its nine groups, by the largest logit"
     )
@@ -69,7 +69,7 @@ def run_settings(options: argparse.Namespace) -> dict[str, Any]:
     return {
         **{name: getattr(options, name) for name in names},
         "weights": options.weights,
-        "normalisation": normalisation(options),
+        "normalization": normalization(options),
         "pool": options.pool,
         "trust_model_code": options.trust_model_code,
         "data_dir": options.data_dir,
@@ -99,13 +99,13 @@ def model(options: argparse.Namespace) -> nn.Module:
     return load_model(
         options.model,
         weights=options.weights,
-        normalisation=normalisation(options),
+        normalization=normalization(options),
         pool=options.pool,
         trust_model_code=options.trust_model_code,
     )
 
 
-def normalisation(options: argparse.Namespace) -> NormalizationChoice:
+def normalization(options: argparse.Namespace) -> NormalizationChoice:
     from pdpgd.models.normalization import parse_normalization
 
     return parse_normalization(options.mean, options.std)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -22,37 +21,54 @@ from pdpgd.progress import ProgressListener
 
 if TYPE_CHECKING:
     from pdpgd.runs.reliability import Check
-    from pdpgd.training.recipe import Observe
 
 
-@contextmanager
-def shown(console: Console) -> Iterator[Observe]:
-    """A progress bar in a terminal; in a log file, where a bar is of no use, a line for every twentieth part."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f}%"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[seen]}"),
-        console=console,
-    )
-    tasks: dict[str, TaskID] = {}
+# Number of lines that a log file gets per stage.
+LINES_PER_STAGE = 20
 
-    def show(phase: str, done: int, total: int, seen: str) -> None:
-        if not console.is_terminal:
-            if done * 20 // total > (done - 1) * 20 // total:
-                console.print(f"{phase} {done}/{total}  {seen}")
-            return
-        if phase not in tasks:
-            tasks[phase] = bar.add_task(phase, seen="")
-        bar.update(tasks[phase], completed=done, total=total, seen=seen)
 
-    if not console.is_terminal:
-        yield show
-        return
-    with bar:
-        yield show
+class StageBar(ProgressListener):
+    """A bar per stage in a terminal; in a log file, a line per twentieth of a stage.
+
+    Args:
+        console: Console to print to.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:3.0f}%"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[detail]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+        self._stage, self._done, self._total = "", 0.0, 0
+
+    def __enter__(self) -> StageBar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def started(self, stage: str, total: int, done: int = 0) -> None:
+        self._stage, self._done, self._total = stage, done, total
+        self._task = self._bar.add_task(stage, total=total, completed=done, detail="")
+
+    def advanced(self, amount: float = 1.0, detail: str = "") -> None:
+        before, self._done = self._done, self._done + amount
+        if self._console.is_terminal and self._task is not None:
+            self._bar.update(self._task, advance=amount, detail=detail)
+        elif self._done * LINES_PER_STAGE // self._total > before * LINES_PER_STAGE // self._total:
+            self._console.print(f"{self._stage} {self._done:.0f}/{self._total}  {detail}", markup=False)
+
+    def noted(self, message: str) -> None:
+        self._console.print(f"pdpgd: {message}", markup=False, soft_wrap=True)
 
 
 class RunBar(ProgressListener):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
-from pdpgd.errors import FOREIGN_ERRORS, PdpgdError, SubjectError, named
+from pdpgd.errors import FOREIGN_ERRORS, LoadError, PdpgdError, named
 
 Rows = Sequence[int] | Tensor
 
@@ -54,7 +54,7 @@ def reading(name: str) -> Iterator[None]:
     except PdpgdError:
         raise
     except FOREIGN_ERRORS as error:
-        raise SubjectError(f"{name}: expected samples, got {type(error).__name__}: {error}") from error
+        raise LoadError(f"{name}: expected samples, got {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class ArraySamples:
 
     def __post_init__(self) -> None:
         if self.pixels.ndim != 4 or len(self.pixels) == 0:
-            raise SubjectError(
+            raise LoadError(
                 f"{self.name}: expected images of shape (samples, channels, height, width), "
                 f"got {tuple(self.pixels.shape)}"
             )
         if self.pixels.dtype not in (torch.uint8, torch.float32):
-            raise SubjectError(f"{self.name}: expected images as uint8 or float32, got {self.pixels.dtype}")
+            raise LoadError(f"{self.name}: expected images as uint8 or float32, got {self.pixels.dtype}")
         check_range(self.name, self.pixels)
         check_labels(self.name, self.labels, self.classes, images=len(self.pixels))
 
@@ -124,19 +124,19 @@ def numbered_classes(name: str, labels: Tensor) -> tuple[str, ...]:
     """The names of classes that are known by their labels only: 0 up to the greatest label there is."""
     greatest = int(labels.max()) if labels.numel() else 0
     if greatest >= MOST_CLASSES:
-        raise SubjectError(f"{name}: expected labels 0 to {MOST_CLASSES - 1}, got {greatest}")
+        raise LoadError(f"{name}: expected labels 0 to {MOST_CLASSES - 1}, got {greatest}")
     return tuple(str(label) for label in range(max(greatest, 0) + 1))
 
 
 def check_labels(name: str, labels: Tensor, classes: tuple[str, ...], *, images: int) -> None:
     """One label an image, int64, and each of them a place in `classes`."""
     if labels.shape != (images,):
-        raise SubjectError(f"{name}: expected one label an image, got {tuple(labels.shape)} labels for {images} images")
+        raise LoadError(f"{name}: expected one label an image, got {tuple(labels.shape)} labels for {images} images")
     if labels.dtype != torch.int64:
-        raise SubjectError(f"{name}: expected labels as int64, got {labels.dtype}")
+        raise LoadError(f"{name}: expected labels as int64, got {labels.dtype}")
     wrong = (labels < 0) | (labels >= len(classes))
     if bool(wrong.any()):
-        raise SubjectError(
+        raise LoadError(
             f"{name}: expected labels 0 to {len(classes) - 1}, got {named(labels[wrong].tolist())} "
             f"for samples {named(wrong.nonzero().flatten().tolist())}"
         )
@@ -147,8 +147,8 @@ def check_range(name: str, pixels: Tensor) -> None:
     if pixels.dtype == torch.uint8 or bool(((pixels >= 0) & (pixels <= 1)).all()):
         return
     inside = ((pixels >= 0) & (pixels <= 1)).flatten(1).all(1)
-    raise SubjectError(
-        f"{name}: expected values in [0, 1] (a normalisation belongs into the model), got "
+    raise LoadError(
+        f"{name}: expected values in [0, 1] (a normalization belongs into the model), got "
         f"{float(pixels.min()):.6g} to {float(pixels.max()):.6g}; outside it: samples "
         f"{named((~inside).nonzero().flatten().tolist())}"
     )
@@ -179,7 +179,7 @@ class DatasetSamples:
             pairs = [_pair(self.name, row, self.dataset[row]) for row in rows.tolist()]
         for row, expected, (_, label) in zip(rows.tolist(), labels.tolist(), pairs, strict=True):
             if label != expected:
-                raise SubjectError(
+                raise LoadError(
                     f"{self.name}: expected label {expected} of sample {row} again, got {label}: "
                     "its labels change from one reading to the next, or its targets are not its labels"
                 )
@@ -204,9 +204,7 @@ def wrap(source: Source, *, count: int | None = None) -> ArraySamples | DatasetS
         if isinstance(source, IterableDataset):
             return _in_memory(name, dataset, islice(source, count))
         if not hasattr(source, "__len__"):
-            raise SubjectError(
-                f"{name}: expected a data set with a length (__len__) or an IterableDataset, got neither"
-            )
+            raise LoadError(f"{name}: expected a data set with a length (__len__) or an IterableDataset, got neither")
         labels = _labels(name, source, count)
         return DatasetSamples(name, source, labels, _classes(name, dataset, labels))
 
@@ -214,7 +212,7 @@ def wrap(source: Source, *, count: int | None = None) -> ArraySamples | DatasetS
 def _in_memory(name: str, dataset: object, items: Iterable[object]) -> ArraySamples:
     pairs = [_pair(name, place, item) for place, item in enumerate(items)]
     if not pairs:
-        raise SubjectError(f"{name}: expected at least one sample, got none")
+        raise LoadError(f"{name}: expected at least one sample, got none")
     labels = torch.tensor([label for _, label in pairs], dtype=torch.long)
     pixels = _stacked(name, [image for image, _ in pairs])
     return ArraySamples(name, pixels, labels, _classes(name, dataset, labels))
@@ -226,16 +224,14 @@ def _unbatched(name: str, loader: DataLoader[Any]) -> Iterator[object]:
         return
     for batch in loader:
         if not isinstance(batch, tuple | list) or len(batch) != 2 or len(batch[0]) != len(batch[1]):
-            raise SubjectError(
-                f"{name}: expected batches of (images, labels), as many of each, got {_described(batch)}"
-            )
+            raise LoadError(f"{name}: expected batches of (images, labels), as many of each, got {_described(batch)}")
         yield from zip(*batch, strict=True)
 
 
 def _labels(name: str, dataset: Any, count: int | None) -> Tensor:
     size = len(dataset) if count is None else min(count, len(dataset))
     if size == 0:
-        raise SubjectError(f"{name}: expected at least one sample, got none")
+        raise LoadError(f"{name}: expected at least one sample, got none")
     targets = _targets(dataset)
     if targets is not None:
         return targets[:size].long()
@@ -257,15 +253,15 @@ def _targets(dataset: Any) -> Tensor | None:
 
 def _pair(name: str, place: int, item: object) -> tuple[Tensor, int]:
     if not isinstance(item, tuple | list) or len(item) != 2:
-        raise SubjectError(f"{name}: expected sample {place} as (image, label), got {_described(item)}")
+        raise LoadError(f"{name}: expected sample {place} as (image, label), got {_described(item)}")
     image, label = item
     if not isinstance(image, Tensor) or not (image.is_floating_point() or image.dtype == torch.uint8):
-        raise SubjectError(
+        raise LoadError(
             f"{name}: expected the image of sample {place} as a tensor of floats in [0, 1] or of uint8, got "
             f"{_described(image)}; give the data set a transform, such as torchvision.transforms.ToTensor()"
         )
     if image.ndim != 3:
-        raise SubjectError(
+        raise LoadError(
             f"{name}: expected the image of sample {place} of shape (channels, height, width), got {tuple(image.shape)}"
         )
     image = image.detach().cpu()
@@ -276,14 +272,14 @@ def _pair(name: str, place: int, item: object) -> tuple[Tensor, int]:
 def _label(name: str, place: int, label: object) -> int:
     value = label.item() if isinstance(label, Tensor) and label.ndim == 0 else label
     if not isinstance(value, Integral) or isinstance(value, bool):
-        raise SubjectError(f"{name}: expected the label of sample {place} as an integer, got {_described(label)}")
+        raise LoadError(f"{name}: expected the label of sample {place} as an integer, got {_described(label)}")
     return int(value)
 
 
 def _stacked(name: str, images: list[Tensor]) -> Tensor:
     for image in images:
         if image.shape != images[0].shape:
-            raise SubjectError(
+            raise LoadError(
                 f"{name}: expected images of one shape, got {tuple(images[0].shape)} and {tuple(image.shape)}"
             )
     pixels = torch.stack(images)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pdpgd.errors import InvalidInputError, MissingExtraError, SubjectError, need
+from pdpgd.errors import InvalidInputError, LoadError, MissingExtraError, need
 
 # Bytes that are unpacked whatever they were packed into: no machine that runs a model lacks them.
 ALWAYS = 2**28
@@ -23,13 +23,13 @@ def check_size(place: str, *, packed: int, unpacked: int) -> None:
     if unpacked <= ALWAYS:
         return
     if unpacked > MOST * packed:
-        raise SubjectError(
+        raise LoadError(
             f"{place}: refused: expected at most {MOST} times as many bytes unpacked as packed, got {packed:,} that "
             f"unpack to {unpacked:,}; if this is right, save the data without compression"
         )
     available = available_memory()
     if available is not None and unpacked > available:
-        raise SubjectError(
+        raise LoadError(
             f"{place}: expected data that fits into the memory that is available, {available:,} bytes, got "
             f"{unpacked:,}; take fewer samples, or a folder of images, which is read as it is needed"
         )
@@ -50,7 +50,7 @@ HEAD = 16
 
 
 def kind_of(path: Path) -> FileKind:
-    """Which writer made this file; SubjectError if it is missing, empty, no file, or a broken archive."""
+    """Which writer made this file; LoadError if it is missing, empty, no file, or a broken archive."""
     head = _head(path)
     if head.startswith(b"PK"):
         return _kind_of_archive(path)
@@ -61,12 +61,12 @@ def kind_of(path: Path) -> FileKind:
     return "torch.save"
 
 
-def unreadable(path: Path, error: OSError) -> SubjectError:
+def unreadable(path: Path, error: OSError) -> LoadError:
     if isinstance(error, FileNotFoundError):
-        return SubjectError(f"{path}: expected a file, got none there")
+        return LoadError(f"{path}: expected a file, got none there")
     if isinstance(error, IsADirectoryError) or path.is_dir():
-        return SubjectError(f"{path}: expected a file, got a directory")
-    return SubjectError(f"{path}: expected a file that can be read, got an error: {error.strerror or error}")
+        return LoadError(f"{path}: expected a file, got a directory")
+    return LoadError(f"{path}: expected a file that can be read, got an error: {error.strerror or error}")
 
 
 def _head(path: Path) -> bytes:
@@ -76,7 +76,7 @@ def _head(path: Path) -> bytes:
     except OSError as error:
         raise unreadable(path, error) from error
     if not head:
-        raise SubjectError(f"{path}: expected weights or a model, got an empty file")
+        raise LoadError(f"{path}: expected weights or a model, got an empty file")
     return head
 
 
@@ -88,9 +88,7 @@ def _kind_of_archive(path: Path) -> FileKind:
             if min((entry.header_offset for entry in archive.infolist()), default=0) > 0:
                 raise zipfile.BadZipFile("its directory is that of a part")
     except (OSError, zipfile.BadZipFile, EOFError, ValueError) as error:
-        raise SubjectError(
-            f"{path}: expected a whole archive, got one that is cut short or damaged ({error})"
-        ) from error
+        raise LoadError(f"{path}: expected a whole archive, got one that is cut short or damaged ({error})") from error
     # torch puts everything into one folder, named after the file.
     inner = {name.partition("/")[2] for name in names}
     if "constants.pkl" in inner and any(name.startswith("code/") for name in inner):
@@ -100,7 +98,7 @@ def _kind_of_archive(path: Path) -> FileKind:
         return "torch.export"
     if "data.pkl" in inner:
         return "torch.save"
-    raise SubjectError(f"{path}: expected an archive written by torch, got another zip file, with {names[:3]}")
+    raise LoadError(f"{path}: expected an archive written by torch, got another zip file, with {names[:3]}")
 
 
 FOLDER_VARIABLE = "PDPGD_DATA"
@@ -175,9 +173,9 @@ class Wanted:
         if paths is not None:
             return paths
         if not download:
-            raise SubjectError(self._missing("not found on this machine, and download is off"))
+            raise LoadError(self._missing("not found on this machine, and download is off"))
         if any(file.url is None for file in self.files):
-            raise SubjectError(self._missing("not found on this machine, and it cannot be downloaded"))
+            raise LoadError(self._missing("not found on this machine, and it cannot be downloaded"))
         return [self._downloaded(file) for file in self.files]
 
     @property
@@ -210,9 +208,9 @@ class Wanted:
             if (response := getattr(error, "response", None)) is not None:
                 response.close()
             cause = f"not found on this machine, and {file.url} cannot be downloaded ({type(error).__name__}: {error})"
-            raise SubjectError(self._missing(cause)) from error
+            raise LoadError(self._missing(cause)) from error
         except ValueError as error:
-            raise SubjectError(
+            raise LoadError(
                 f"{self._title}: wrong checksum: expected {algorithm} {digest} of {file.url}, got another; "
                 f"what came was thrown away ({error})" + (f"\n{self.note}" if self.note else "")
             ) from error

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pdpgd.data.dataset import Rows
-from pdpgd.errors import InvalidInputError, SubjectError, UnknownNameError, need
+from pdpgd.errors import InvalidInputError, LoadError, UnknownNameError, need
 
 # Keys' parameter; Pillow has -1/2, and widens the kernel where an image is made smaller.
 SLOPE = -0.75
@@ -136,10 +136,10 @@ def read_folder(folder: Path, *, frame: Frame | None = None) -> FolderSamples:
 def class_folders(folder: Path) -> list[Path]:
     """The sub-folders, sorted by name; hidden ones are passed over."""
     if not folder.is_dir():
-        raise SubjectError(f"{folder}: expected a folder with one sub-folder a class, got none of that name")
+        raise LoadError(f"{folder}: expected a folder with one sub-folder a class, got none of that name")
     folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not folders:
-        raise SubjectError(f"{folder}: expected one sub-folder a class, got no sub-folder")
+        raise LoadError(f"{folder}: expected one sub-folder a class, got no sub-folder")
     return folders
 
 
@@ -147,7 +147,7 @@ def images_in(folder: Path) -> list[Path]:
     """The images of one class, sorted by name; other files are passed over."""
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and path.is_file())
     if not files:
-        raise SubjectError(f"{folder}: expected images of this class ({' '.join(sorted(ENDINGS))}), got none")
+        raise LoadError(f"{folder}: expected images of this class ({' '.join(sorted(ENDINGS))}), got none")
     return files
 
 
@@ -180,23 +180,23 @@ def _header(file: Path) -> Header:
     except (*UNREADABLE, pillow.DecompressionBombError) as error:
         raise _unreadable(file, error) from error
     if transparent:
-        raise SubjectError(f"{file}: expected RGB or grey, got mode {mode} with transparency: lay it on a background")
+        raise LoadError(f"{file}: expected RGB or grey, got mode {mode} with transparency: lay it on a background")
     if mode not in COLOUR + GREY:
-        raise SubjectError(f"{file}: expected RGB or grey of 8 bits, got mode {mode}: convert it first")
+        raise LoadError(f"{file}: expected RGB or grey of 8 bits, got mode {mode}: convert it first")
     return mode, size
 
 
 def _refuse_grey(headers: Mapping[Path, Header], example: Path) -> None:
     for file, (mode, _) in headers.items():
         if mode in GREY:
-            raise SubjectError(f"{file}: expected RGB, as {example} and others here are, got mode {mode} (grey)")
+            raise LoadError(f"{file}: expected RGB, as {example} and others here are, got mode {mode} (grey)")
 
 
 def _refuse_other_sizes(headers: Mapping[Path, Header]) -> None:
     example, (_, expected) = next(iter(headers.items()))
     for file, (_, size) in headers.items():
         if size != expected:
-            raise SubjectError(
+            raise LoadError(
                 f"{file}: expected {expected[0]} x {expected[1]} pixels, as {example} has, got {size[0]} x {size[1]}; "
                 f"read_folder(..., frame=Frame(resize, crop)) brings images to one size"
             )
@@ -231,8 +231,8 @@ Framing = Callable[[ModuleType, Any, Frame], NDArray[np.uint8]]
 FRAMES: dict[str, Framing] = {"torchvision": _as_torchvision, "tensorpack": _as_tensorpack}
 
 
-def _unreadable(file: Path, error: Exception) -> SubjectError:
-    return SubjectError(f"{file}: unreadable: expected an image, got {type(error).__name__}: {error}")
+def _unreadable(file: Path, error: Exception) -> LoadError:
+    return LoadError(f"{file}: unreadable: expected an image, got {type(error).__name__}: {error}")
 
 
 def _pillow() -> ModuleType:

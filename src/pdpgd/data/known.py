@@ -13,7 +13,7 @@ from pdpgd.data.download import DataFile, Wanted, idx_file
 from pdpgd.data.folders import FolderSamples, Frame, class_folders, dealt, images_in
 from pdpgd.data.readers import FOLDER as CIFAR_FOLDER
 from pdpgd.data.readers import read_cifar10, read_idx_pair
-from pdpgd.errors import SubjectError
+from pdpgd.errors import LoadError
 
 NAME = "restricted-imagenet"
 # As the paper's authors read it: OpenCV's cubic interpolation through tensorpack.
@@ -106,12 +106,12 @@ def read_restricted_imagenet(folder: Path, *, order: str | None = None) -> Folde
         The samples, read when a batch asks for them.
 
     Raises:
-        SubjectError: There is no folder of a class that is asked for.
+        LoadError: There is no folder of a class that is asked for.
     """
     wanted = PAPER_CLASSES if order == "paper" else frozenset(LABELS)
     found = [(LABELS[path.name], images_in(path)) for path in class_folders(folder) if path.name in wanted]
     if not found:
-        raise SubjectError(
+        raise LoadError(
             f"{folder}: expected ImageNet's folders, one a class and named like n02085620, got none of the "
             f"{len(wanted)} that Restricted ImageNet is made of"
         )

@@ -15,7 +15,7 @@ from pdpgd.data.dataset import ArraySamples, DatasetSamples, Samples, wrap
 from pdpgd.data.folders import FolderSamples, read_folder
 from pdpgd.data.known import DATA
 from pdpgd.data.readers import read_npz
-from pdpgd.errors import InvalidInputError, SubjectError, UnknownNameError
+from pdpgd.errors import InvalidInputError, LoadError, UnknownNameError
 
 SPLITS = ("test", "train")
 
@@ -113,7 +113,7 @@ def _load_known(source: str, split: str, root: Path | None, download: bool) -> R
     pixels, labels = read
     expected = (known.sizes[split], *known.shape)
     if pixels.shape != expected:
-        raise SubjectError(
+        raise LoadError(
             f"{known.name}: expected {split} images of shape {expected}, got {tuple(pixels.shape)}: not this data set"
         )
     return ArraySamples(known.name, pixels, labels, known.classes)
@@ -127,9 +127,7 @@ def _load_path(source: str | Path) -> Read:
     if os.path.isfile(path) and path.suffix == ".npz":
         return read_npz(path)
     if os.path.isfile(path):
-        raise SubjectError(
-            f"{path}: expected an .npz file or a folder of images, got a file that ends in {path.suffix!r}"
-        )
+        raise LoadError(f"{path}: expected an .npz file or a folder of images, got a file that ends in {path.suffix!r}")
     if isinstance(source, str) and path.name == source and not path.suffix:
         raise UnknownNameError("data set (and no such path)", source, DATA)
-    raise SubjectError(f"{path}: expected an .npz file or a folder of images, got nothing of that name")
+    raise LoadError(f"{path}: expected an .npz file or a folder of images, got nothing of that name")

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pdpgd.data.dataset import ArraySamples, numbered_classes
 from pdpgd.data.download import check_size
-from pdpgd.errors import SubjectError
+from pdpgd.errors import LoadError
 
 NAMES = ("images", "labels")
 CHANNELS = (1, 3)
@@ -60,11 +60,11 @@ def _arrays(path: Path) -> dict[str, Array]:
                 return {name: _array(path, file, name) for name in NAMES}
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:
         # RuntimeError: encrypted, or packed in a way that Python has not.
-        raise SubjectError(f"{path}: corrupt: expected an .npz file (a zip archive), got {error}") from error
+        raise LoadError(f"{path}: corrupt: expected an .npz file (a zip archive), got {error}") from error
     except MemoryError as error:
-        raise SubjectError(f"{path}: expected arrays that fit into the memory, got larger ones") from error
+        raise LoadError(f"{path}: expected arrays that fit into the memory, got larger ones") from error
     except OSError as error:
-        raise SubjectError(f"{path}: cannot be read ({error})") from error
+        raise LoadError(f"{path}: cannot be read ({error})") from error
 
 
 def _check_zip(path: Path, content: BinaryIO) -> None:
@@ -72,7 +72,7 @@ def _check_zip(path: Path, content: BinaryIO) -> None:
     start = content.read(4)
     content.seek(0)
     if start not in ZIP_STARTS:
-        raise SubjectError(f"{path}: expected an .npz file (a zip archive), got a file that starts with {start!r}")
+        raise LoadError(f"{path}: expected an .npz file (a zip archive), got a file that starts with {start!r}")
 
 
 def _check_sizes(path: Path, content: BinaryIO) -> None:
@@ -87,7 +87,7 @@ def _check_sizes(path: Path, content: BinaryIO) -> None:
             with archive.open(info) as member:
                 announced = _announced(member)
             if announced is not None and announced != info.file_size:
-                raise SubjectError(
+                raise LoadError(
                     f"{path}: corrupt: expected {entry} of {announced:,} bytes, as its header says, got "
                     f"{info.file_size:,}"
                 )
@@ -109,7 +109,7 @@ def _announced(member: IO[bytes]) -> int | None:
 def _check_names(path: Path, names: list[str]) -> None:
     missing = [name for name in NAMES if name not in names]
     if missing:
-        raise SubjectError(
+        raise LoadError(
             f"{path}: expected arrays {' and '.join(NAMES)}, got no {' and no '.join(missing)} "
             f"(it has: {', '.join(names) or 'nothing'})"
         )
@@ -120,18 +120,18 @@ def _array(path: Path, file: Any, name: str) -> Array:
         array = file[name]
     except ValueError as error:
         if "allow_pickle" in str(error):
-            raise SubjectError(
+            raise LoadError(
                 f"{path}: refused: expected {name} as an array of numbers, got one of pickled objects"
             ) from error
-        raise SubjectError(f"{path}: corrupt: expected {name} as a whole array, got {error}") from error
+        raise LoadError(f"{path}: corrupt: expected {name} as a whole array, got {error}") from error
     if not isinstance(array, np.ndarray):
-        raise SubjectError(f"{path}: corrupt: expected {name} as an array, got {type(array).__name__}")
+        raise LoadError(f"{path}: corrupt: expected {name} as an array, got {type(array).__name__}")
     return array
 
 
 def _pixels(path: Path, images: Array) -> Tensor:
     if images.dtype != np.uint8 and images.dtype.kind != "f":
-        raise SubjectError(f"{path}: expected images as uint8 (0 to 255) or as floats (0 to 1), got {images.dtype}")
+        raise LoadError(f"{path}: expected images as uint8 (0 to 255) or as floats (0 to 1), got {images.dtype}")
     if images.dtype.kind == "f":
         images = images.astype(np.float32)
     return torch.from_numpy(np.ascontiguousarray(_channels_first(path, images)))
@@ -141,19 +141,19 @@ def _channels_first(path: Path, images: Array) -> Array:
     if images.ndim == 3:
         return images[:, np.newaxis]
     if images.ndim != 4:
-        raise SubjectError(f"{path}: expected images of shape {LAYOUTS}, got {images.shape}")
+        raise LoadError(f"{path}: expected images of shape {LAYOUTS}, got {images.shape}")
     before, after = images.shape[1] in CHANNELS, images.shape[3] in CHANNELS
     if before == after:
         what = "which may be read both ways" if before else "which has neither"
-        raise SubjectError(f"{path}: expected images of shape {LAYOUTS}, got {images.shape}, {what}")
+        raise LoadError(f"{path}: expected images of shape {LAYOUTS}, got {images.shape}, {what}")
     return images if before else images.transpose(0, 3, 1, 2)
 
 
 def _labels(path: Path, labels: Array) -> Tensor:
     if labels.dtype.kind not in "iu":
-        raise SubjectError(f"{path}: expected labels as integers, got {labels.dtype}")
+        raise LoadError(f"{path}: expected labels as integers, got {labels.dtype}")
     if labels.ndim != 1:
-        raise SubjectError(f"{path}: expected labels of shape (samples,), got {labels.shape}")
+        raise LoadError(f"{path}: expected labels of shape (samples,), got {labels.shape}")
     return torch.from_numpy(labels.astype(np.int64))
 
 
@@ -173,18 +173,18 @@ def read_idx(path: Path, *, dimensions: int) -> Tensor:
             with gzip.GzipFile(fileobj=file) as unpacked:
                 return _read(path, unpacked, dimensions, size)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise SubjectError(f"{path}: corrupt gzip: expected a whole packed idx file, got {error}") from error
+        raise LoadError(f"{path}: corrupt gzip: expected a whole packed idx file, got {error}") from error
     except OSError as error:
-        raise SubjectError(f"{path}: cannot be read ({error})") from error
+        raise LoadError(f"{path}: cannot be read ({error})") from error
     except MemoryError as error:
-        raise SubjectError(f"{path}: expected data that fits into the memory, got more") from error
+        raise LoadError(f"{path}: expected data that fits into the memory, got more") from error
 
 
 def read_idx_pair(images: Path, labels: Path) -> tuple[Tensor, Tensor]:
     """Images as uint8 of shape (samples, 1, height, width) and their labels as int64."""
     pixels, classes = read_idx(images, dimensions=3), read_idx(labels, dimensions=1)
     if len(pixels) != len(classes):
-        raise SubjectError(
+        raise LoadError(
             f"{labels}: labels do not match: expected {len(pixels)}, one for each image in {images}, got {len(classes)}"
         )
     return pixels.unsqueeze(1), classes.long()
@@ -202,15 +202,13 @@ def _read(path: Path, file: BinaryIO | gzip.GzipFile, dimensions: int, size: int
     # One byte more than is expected tells whether there are more; those are not read, for there may be no end of them.
     content = file.read(most + 1)
     if len(content) < expected:
-        raise SubjectError(
-            f"{path}: truncated: expected {expected} bytes of data for shape {shape}, got {len(content)}"
-        )
+        raise LoadError(f"{path}: truncated: expected {expected} bytes of data for shape {shape}, got {len(content)}")
     if len(content) > expected:
-        raise SubjectError(
+        raise LoadError(
             f"{path}: trailing bytes: expected {expected} bytes of data for shape {shape}, got {len(content)} or more"
         )
     if expected == 0:
-        raise SubjectError(f"{path}: empty: expected at least one sample, got shape {shape}")
+        raise LoadError(f"{path}: empty: expected at least one sample, got shape {shape}")
     return torch.from_numpy(np.frombuffer(content, np.uint8).reshape(shape).copy())
 
 
@@ -221,16 +219,16 @@ def _header(dimensions: int) -> int:
 
 def _shape(path: Path, content: bytes, dimensions: int) -> tuple[int, ...]:
     if len(content) < 4:
-        raise SubjectError(f"{path}: truncated: expected a header of {_header(dimensions)} bytes, got {len(content)}")
+        raise LoadError(f"{path}: truncated: expected a header of {_header(dimensions)} bytes, got {len(content)}")
     if content[:3] != bytes((0, 0, UNSIGNED_BYTES)):
-        raise SubjectError(
+        raise LoadError(
             f"{path}: bad magic number: expected 00 00 08 {dimensions:02x} (idx, unsigned bytes), "
             f"got {content[:4].hex(' ')}"
         )
     if content[3] != dimensions:
-        raise SubjectError(f"{path}: wrong number of dimensions: expected {dimensions}, got {content[3]}")
+        raise LoadError(f"{path}: wrong number of dimensions: expected {dimensions}, got {content[3]}")
     if len(content) < _header(dimensions):
-        raise SubjectError(f"{path}: truncated: expected a header of {_header(dimensions)} bytes, got {len(content)}")
+        raise LoadError(f"{path}: truncated: expected a header of {_header(dimensions)} bytes, got {len(content)}")
     return tuple(int(size) for size in np.frombuffer(content, ">u4", count=dimensions, offset=4))
 
 
@@ -260,10 +258,10 @@ def load_arrays(place: str, content: bytes) -> object:
     try:
         # Python 2 wrote the published files: their bytes come as text, one character a byte.
         return _ArraysOnly(place, io.BytesIO(content)).load()
-    except SubjectError:
+    except LoadError:
         raise
     except Exception as error:  # A broken pickle may raise nearly anything.
-        raise SubjectError(f"{place}: corrupt: expected a pickle, got {type(error).__name__}: {error}") from error
+        raise LoadError(f"{place}: corrupt: expected a pickle, got {type(error).__name__}: {error}") from error
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -273,7 +271,7 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
-            raise SubjectError(
+            raise LoadError(
                 f"{self.place}: refused: expected numpy arrays and plain containers only, got a pickle that asks for "
                 f"{module}.{name}; nothing of that was run"
             )
@@ -285,7 +283,7 @@ def _from_folder(folder: Path, split: str) -> Iterator[tuple[str, bytes]]:
         try:
             yield str(folder / name), (folder / name).read_bytes()
         except OSError as error:
-            raise SubjectError(f"{folder / name}: cannot be read ({error})") from error
+            raise LoadError(f"{folder / name}: cannot be read ({error})") from error
 
 
 def _from_archive(path: Path, split: str) -> Iterator[tuple[str, bytes]]:
@@ -294,28 +292,28 @@ def _from_archive(path: Path, split: str) -> Iterator[tuple[str, bytes]]:
             for name in BATCHES[split]:
                 member = archive.extractfile(f"{FOLDER}/{name}")
                 if member is None:
-                    raise SubjectError(f"{path}: expected a file {FOLDER}/{name} in it, got something else")
+                    raise LoadError(f"{path}: expected a file {FOLDER}/{name} in it, got something else")
                 place = f"{path}:{FOLDER}/{name}"
                 check_size(place, packed=path.stat().st_size, unpacked=archive.getmember(f"{FOLDER}/{name}").size)
                 yield place, member.read()
     except KeyError as error:
-        raise SubjectError(f"{path}: expected CIFAR-10's batches in it, got none ({error})") from error
+        raise LoadError(f"{path}: expected CIFAR-10's batches in it, got none ({error})") from error
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise SubjectError(f"{path}: corrupt: expected a tar archive, got {error}") from error
+        raise LoadError(f"{path}: corrupt: expected a tar archive, got {error}") from error
 
 
 def _batch(place: str, content: bytes) -> tuple[Tensor, Tensor]:
     batch = load_arrays(place, content)
     if not isinstance(batch, dict):
-        raise SubjectError(f"{place}: expected a dict with data and labels, got {type(batch).__name__}")
+        raise LoadError(f"{place}: expected a dict with data and labels, got {type(batch).__name__}")
     named = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
     data, labels = named.get("data"), named.get("labels")
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (3 * SIDE * SIDE,):
-        raise SubjectError(f"{place}: expected data as uint8 of shape (samples, 3072), got {_described(data)}")
+        raise LoadError(f"{place}: expected data as uint8 of shape (samples, 3072), got {_described(data)}")
     if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < 10 for label in labels):
-        raise SubjectError(f"{place}: expected labels as a list of integers 0 to 9, got {_described(labels)}")
+        raise LoadError(f"{place}: expected labels as a list of integers 0 to 9, got {_described(labels)}")
     if len(data) != len(labels):
-        raise SubjectError(f"{place}: labels do not match: expected {len(data)}, one an image, got {len(labels)}")
+        raise LoadError(f"{place}: labels do not match: expected {len(data)}, one an image, got {len(labels)}")
     return torch.from_numpy(data.reshape(-1, 3, SIDE, SIDE).copy()), torch.tensor(labels, dtype=torch.long)
 
 

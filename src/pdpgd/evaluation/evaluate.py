@@ -72,7 +72,7 @@ def evaluate(
     workers: int | None = None,
     address: str | None = None,
     weights: str | None = None,
-    normalisation: NormalizationChoice = None,
+    normalization: NormalizationChoice = None,
     pool: str | None = None,
     trust_model_code: bool = False,
     trust_pickle: bool = False,
@@ -103,7 +103,7 @@ def evaluate(
         workers: Number of chunks processed at once: 1 if not given, on Ray as many as the cluster has room for.
         address: Address of an existing Ray cluster.
         weights: A file of weights to load into the model.
-        normalisation: The normalization to put inside the model.
+        normalization: The normalization to put inside the model.
         pool: The name of groups of classes that the logits are pooled over (see `load_model`).
         trust_model_code: Consent to run the code that the file of the model or of its weights holds (see
             `load_model`).
@@ -139,7 +139,7 @@ def evaluate(
     handle = handle_of(
         model,
         weights=weights,
-        normalisation=normalisation,
+        normalization=normalization,
         pool=pool,
         trust_model_code=trust_model_code or trust_pickle,
     )

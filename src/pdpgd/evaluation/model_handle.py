@@ -51,7 +51,7 @@ class NamedModel:
 
     source: str
     weights: str | None = None
-    normalisation: NormalizationChoice = None
+    normalization: NormalizationChoice = None
     trust_model_code: bool = False
     pool: str | None = None
     """Groups of classes that the logits are pooled over."""
@@ -72,9 +72,9 @@ class NamedModel:
             raise InvalidInputError(f"device: expected one that torch has here, got {device!r} ({error})") from error
 
     def identity(self) -> dict[str, Any]:
-        normalisation = None if self.normalisation is None else str(self.normalisation)
+        normalization = None if self.normalization is None else str(self.normalization)
         sha256 = self.sha256 or checksum_of(self._loaded())
-        facts = {"source": self.source, "weights": self.weights, "normalisation": normalisation, "sha256": sha256}
+        facts = {"source": self.source, "weights": self.weights, "normalisation": normalization, "sha256": sha256}
         # Only where there are some, so that the specs of all other runs stay as they were.
         more = {"pool": self.pool, "random_parameters": self.random_parameters}
         return {**facts, **{name: value for name, value in more.items() if value}}
@@ -94,7 +94,7 @@ class NamedModel:
         return load_model(
             self.source,
             weights=self.weights,
-            normalisation=self.normalisation,
+            normalization=self.normalization,
             pool=self.pool,
             trust_model_code=self.trust_model_code,
         )
@@ -161,19 +161,19 @@ def handle_of(
     model: str | Model,
     *,
     weights: str | None,
-    normalisation: NormalizationChoice,
+    normalization: NormalizationChoice,
     trust_model_code: bool,
     pool: str | None = None,
 ) -> ModelHandle:
     if isinstance(model, str):
-        return NamedModel(model, weights, normalisation, trust_model_code, pool).pinned()
+        return NamedModel(model, weights, normalization, trust_model_code, pool).pinned()
     if not callable(model):
         raise InvalidInputError(
             f"model: expected a name, a path or something that maps inputs to logits, got {type(model).__name__}"
         )
-    if weights is not None or normalisation is not None or pool is not None:
+    if weights is not None or normalization is not None or pool is not None:
         raise InvalidInputError(
-            "weights, normalisation, pool: expected none with a model that is loaded already, got some"
+            "weights, normalization, pool: expected none with a model that is loaded already, got some"
         )
     return LiveModel(model)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pdpgd.classifier import Classifier
 from pdpgd.data.dataset import SampleRange, Samples
-from pdpgd.errors import InvalidInputError, MissingExtraError, ModelError, PdpgdError, SubjectError
+from pdpgd.errors import InvalidInputError, LoadError, MissingExtraError, ModelError, PdpgdError
 from pdpgd.evaluation.model_handle import ModelHandle, handle_of, identity_of, samples_of
 from pdpgd.experiments.spec import DatasetAsk, ExperimentSpec, ModelAsk
 from pdpgd.models.normalization import parse_normalization
@@ -99,14 +99,14 @@ def _model(
         subject = handle_of(
             ask.source,
             weights=ask.weights,
-            normalisation=parse_normalization(ask.mean, ask.std),
+            normalization=parse_normalization(ask.mean, ask.std),
             pool=ask.pool,
             trust_model_code=trust_model_code,
         )
         if image is not None:
             with torch.no_grad():
                 Classifier(subject.load(device)).logits(image.to(device), None)
-    except (SubjectError, ModelError, MissingExtraError) as error:
+    except (LoadError, ModelError, MissingExtraError) as error:
         raise type(error)(
             f"{error}\n  --model {ask.name}=SOURCE gives another one, --without {ask.name} leaves it out"
         ) from error

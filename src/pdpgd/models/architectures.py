@@ -95,7 +95,7 @@ def cifar10_paper_l2_at() -> nn.Module:
 
 
 def cifar10_compact() -> nn.Module:
-    """Strided convolutions as in the paper's net, with batch normalisation and residuals, which a short training needs.
+    """Strided convolutions as in the paper's net, with batch normalization and residuals, which a short training needs.
 
     27 million multiplications an image; 731 530 parameters.
     """
@@ -113,7 +113,7 @@ def cifar10_compact() -> nn.Module:
 
 
 def restricted_imagenet_paper() -> nn.Module:
-    """ResNet-50 with nine outputs, as timm builds it, behind ImageNet's normalisation."""
+    """ResNet-50 with nine outputs, as timm builds it, behind ImageNet's normalization."""
     from pdpgd.models.adapters import timm
 
     return Normalized(timm.untrained("resnet50", classes=9), PRESETS["imagenet"])

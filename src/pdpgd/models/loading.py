@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from pdpgd.data import download
-from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, SubjectError, UnknownNameError
+from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, LoadError, UnknownNameError
 from pdpgd.models import programs, zoo
 from pdpgd.models.adapters import Adapter
 from pdpgd.models.architectures import ARCHITECTURES, architecture_by_name
@@ -42,7 +42,7 @@ def load_model(
     source: str,
     *,
     weights: str | Path | None = None,
-    normalisation: NormalizationChoice = None,
+    normalization: NormalizationChoice = None,
     pool: str | None = None,
     trust_model_code: bool = False,
     trust_pickle: bool = False,
@@ -57,7 +57,7 @@ def load_model(
             local directory.
         weights: A file of weights to load into the model, or `hf:OWNER/REPOSITORY/FILE`, from the Hugging Face hub; for
             `paper:NAME`, a MATLAB file of the same layout to read instead of the published one.
-        normalisation: The normalization to put inside the model. If None, models of timm and Hugging Face get the
+        normalization: The normalization to put inside the model. If None, models of timm and Hugging Face get the
             one they were trained with; "none" leaves it out.
         pool: The name of groups of classes that the logits are pooled over, the largest of each (see `pooling`):
             "restricted-imagenet" makes any classifier of ImageNet one of Restricted ImageNet.
@@ -69,7 +69,7 @@ def load_model(
         The model.
 
     Raises:
-        SubjectError: The file is missing, damaged or not a model, or holds code and `trust_model_code` was not given.
+        LoadError: The file is missing, damaged or not a model, or holds code and `trust_model_code` was not given.
     """
     if not isinstance(source, str):
         raise InvalidInputError(f"model: expected its name or path as a string, got {type(source).__name__}")
@@ -80,33 +80,33 @@ def load_model(
     # A model is built with random weights before it gets its own: the caller's random state is left as it was.
     with torch.random.fork_rng(devices=[]):
         if colon and prefix in ADAPTERS:
-            model, own = _from_zoo_of_others(prefix, rest, path, normalisation, trust_model_code)
+            model, own = _from_zoo_of_others(prefix, rest, path, normalization, trust_model_code)
         else:
-            model, own = _own_or_users(source, path, normalisation, trust_model_code), None
-    chosen = own if normalisation is None else normalisation
+            model, own = _own_or_users(source, path, normalization, trust_model_code), None
+    chosen = own if normalization is None else normalization
     model = model.cpu().requires_grad_(False).eval()
     model = Normalized(model, chosen) if isinstance(chosen, Normalization) else model
     return model if groups is None else Pooled(model, groups)
 
 
 def _from_zoo_of_others(
-    zoo: str, name: str, weights: Path | None, normalisation: NormalizationChoice, trust_model_code: bool
+    zoo: str, name: str, weights: Path | None, normalization: NormalizationChoice, trust_model_code: bool
 ) -> tuple[nn.Module, Normalization | None]:
     if not name:
         raise InvalidInputError(f"model: expected {zoo}:NAME, got no name")
     if zoo in OWN_PREPROCESSING:
-        _refuse(f"{zoo}:{name}", "normalises its inputs itself", normalisation=normalisation)
+        _refuse(f"{zoo}:{name}", "normalizes its inputs itself", normalization=normalization)
     # A module is its own adapter: it has the functions of one.
     adapter = cast(Adapter, importlib.import_module(ADAPTERS[zoo]))
     model = adapter.build(name, weights=weights, trust_model_code=trust_model_code)
-    return model, adapter.own_normalisation(name, model) if normalisation is None else None
+    return model, adapter.own_normalization(name, model) if normalization is None else None
 
 
 def _own_or_users(
-    source: str, weights: Path | None, normalisation: NormalizationChoice, trust_model_code: bool
+    source: str, weights: Path | None, normalization: NormalizationChoice, trust_model_code: bool
 ) -> nn.Module:
     if source in zoo.names():
-        _refuse(source, "is shipped whole", weights=weights, normalisation=normalisation)
+        _refuse(source, "is shipped whole", weights=weights, normalization=normalization)
         return _from_card(zoo.path(source))
     if _is_path(source):
         _refuse(source, "holds its own weights", weights=weights)
@@ -119,11 +119,11 @@ def _own_or_users(
     return model
 
 
-def _refuse(source: str, why: str, *, weights: Path | None = None, normalisation: NormalizationChoice = None) -> None:
+def _refuse(source: str, why: str, *, weights: Path | None = None, normalization: NormalizationChoice = None) -> None:
     if weights is not None:
         raise InvalidInputError(f"weights: expected none, as {source} {why}, got {str(weights)!r}")
-    if isinstance(normalisation, Normalization):
-        raise InvalidInputError(f"normalisation: expected none, as {source} {why}, got {normalisation}")
+    if isinstance(normalization, Normalization):
+        raise InvalidInputError(f"normalization: expected none, as {source} {why}, got {normalization}")
 
 
 def is_factory(source: str) -> bool:
@@ -149,7 +149,7 @@ def _from_file(path: Path, *, trust_model_code: bool) -> nn.Module:
             content = unpickled(path, trust_model_code=trust_model_code)
         if isinstance(content, nn.Module):
             return content
-    raise SubjectError(
+    raise LoadError(
         f"{path}: expected a model, got a file of {kind} with weights alone: "
         "give the model as package.module:factory, and this file as its weights"
     )
@@ -160,14 +160,14 @@ def _from_card(weights: Path) -> nn.Module:
     card = ModelCard.read(weights.with_suffix(".json"))
     if card.architecture not in ARCHITECTURES:
         # A card is data: to import what it names would be to run code that nobody asked for.
-        raise SubjectError(
+        raise LoadError(
             f"{weights}: expected a card with one of our architectures ({', '.join(ARCHITECTURES)}), "
             f"got {card.architecture!r}; give package.module:factory as the model and this file as its weights "
             f"(--weights {weights})"
         )
     found = checksum(weights)
     if found != card.sha256:
-        raise SubjectError(f"{weights}: expected the checksum {card.sha256} of its card, got {found}")
+        raise LoadError(f"{weights}: expected the checksum {card.sha256} of its card, got {found}")
     model = ARCHITECTURES[card.architecture].untrained()
     load_weights(model, weights)
     return model
@@ -189,13 +189,13 @@ def _from_factory(source: str) -> nn.Module:
         if isinstance(factory, nn.Module):
             return factory
         if not callable(factory):
-            raise SubjectError(f"{source}: expected a function that makes a model, got {type(factory).__name__}")
+            raise LoadError(f"{source}: expected a function that makes a model, got {type(factory).__name__}")
         try:
             model = factory()
         except FOREIGN_ERRORS as error:
-            raise SubjectError(f"{source}: expected a model, got {type(error).__name__}: {error}") from error
+            raise LoadError(f"{source}: expected a model, got {type(error).__name__}: {error}") from error
     if not isinstance(model, nn.Module):
-        raise SubjectError(f"{source}: expected it to return a torch.nn.Module, got {type(model).__name__}")
+        raise LoadError(f"{source}: expected it to return a torch.nn.Module, got {type(model).__name__}")
     return model
 
 
@@ -212,19 +212,19 @@ def _current_directory_importable() -> Iterator[None]:
 
 def _module(name: str, source: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise SubjectError(f"{source}: expected package.module:factory, got no module name before the colon")
+        raise LoadError(f"{source}: expected package.module:factory, got no module name before the colon")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise SubjectError(f"{source}: {name} was found, but imports {error.name}, which was not") from error
+            raise LoadError(f"{source}: {name} was found, but imports {error.name}, which was not") from error
         near = difflib.get_close_matches(name, ADAPTERS, n=1)
         suggestion = f"; did you mean {near[0]}:{source.partition(':')[2]}?" if near else ""
-        raise SubjectError(
+        raise LoadError(
             f"{source}: expected a module that can be imported, got no module {error.name!r}{suggestion}"
         ) from error
     except FOREIGN_ERRORS as error:
-        raise SubjectError(f"{source}: importing {name} failed with {type(error).__name__}: {error}") from error
+        raise LoadError(f"{source}: importing {name} failed with {type(error).__name__}: {error}") from error
 
 
 def _attribute(module: ModuleType, name: str, attribute: str) -> object:

@@ -1,4 +1,4 @@
-"""Normalisation inside the model, so that an attack moves, and measures, pixels."""
+"""Normalization inside the model, so that an attack moves, and measures, pixels."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Normalization:
     def __post_init__(self) -> None:
         if not self.mean or len(self.mean) != len(self.std):
             raise InvalidInputError(
-                f"normalisation: expected one mean and one std a channel, got {len(self.mean)} and {len(self.std)}"
+                f"normalization: expected one mean and one std a channel, got {len(self.mean)} and {len(self.std)}"
             )
         if not all(map(math.isfinite, self.mean)):
-            raise InvalidInputError(f"normalisation: expected finite means, got {self.mean}")
+            raise InvalidInputError(f"normalization: expected finite means, got {self.mean}")
         if not all(math.isfinite(value) and value > 0 for value in self.std):
-            raise InvalidInputError(f"normalisation: expected finite deviations > 0, got {self.std}")
+            raise InvalidInputError(f"normalization: expected finite deviations > 0, got {self.std}")
 
 
 NormalizationChoice = Normalization | Literal["none"] | None
-"""None is the model's own, where its library knows one; "none" is no normalisation at all."""
+"""None is the model's own, where its library knows one; "none" is no normalization at all."""
 
 PRESETS = {
     "imagenet": Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -41,22 +41,22 @@ PRESETS = {
 
 
 class Normalized(nn.Module):
-    """The model behind its normalisation. The constants are no weights: they move with the model, but are not saved."""
+    """The model behind its normalization. The constants are no weights: they move with the model, but are not saved."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, model: nn.Module, normalisation: Normalization) -> None:
+    def __init__(self, model: nn.Module, normalization: Normalization) -> None:
         super().__init__()
         self.model = model
-        self.register_buffer("mean", torch.tensor(normalisation.mean), persistent=False)
-        self.register_buffer("std", torch.tensor(normalisation.std), persistent=False)
+        self.register_buffer("mean", torch.tensor(normalization.mean), persistent=False)
+        self.register_buffer("std", torch.tensor(normalization.std), persistent=False)
         self.train(model.training)
 
     def forward(self, inputs: Tensor) -> Tensor:
         channels = len(self.mean)
         if inputs.ndim < 2 or inputs.shape[1] != channels:
-            raise ModelError(f"expected inputs of {channels} channels, as normalised, got {tuple(inputs.shape)}")
+            raise ModelError(f"expected inputs of {channels} channels, as normalized, got {tuple(inputs.shape)}")
         shape = (channels, *[1] * (inputs.ndim - 2))
         mean, std = self.mean.to(inputs).reshape(shape), self.std.to(inputs).reshape(shape)
         logits: Tensor = self.model((inputs - mean) / std)
@@ -75,7 +75,7 @@ def parse_normalization(mean: str | None, std: str | None) -> NormalizationChoic
         return Normalization(_numbers("--mean", mean), _numbers("--std", std))
     for word in sorted(words):
         if word not in PRESETS and word != "none":
-            raise UnknownNameError("normalisation", word, ["none", "numbers such as 0.5,0.5,0.5", *PRESETS])
+            raise UnknownNameError("normalization", word, ["none", "numbers such as 0.5,0.5,0.5", *PRESETS])
     if len(words) > 1 or (mean is not None and std is not None and mean.strip() != std.strip()):
         raise InvalidInputError(f"--mean, --std: expected one preset for both, got {mean!r} and {std!r}")
     word = words.pop()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd.data.download import DataFile, Wanted, unreadable
-from pdpgd.errors import FOREIGN_ERRORS, SubjectError, UnknownNameError, need
+from pdpgd.errors import FOREIGN_ERRORS, LoadError, UnknownNameError, need
 from pdpgd.models.architectures import ARCHITECTURES
 from pdpgd.models.normalization import Normalization
 from pdpgd.models.weights import checksum
@@ -39,7 +39,7 @@ def read_arrays(path: Path, shapes: Shapes, *, of: str) -> Arrays:
         The arrays in float32, by name.
 
     Raises:
-        SubjectError: The file is missing, a git-lfs pointer, damaged, not MATLAB's, or holds other arrays.
+        LoadError: The file is missing, a git-lfs pointer, damaged, not MATLAB's, or holds other arrays.
         MissingExtraError: SciPy is not installed.
     """
     refuse_pointer(path)
@@ -50,7 +50,7 @@ def read_arrays(path: Path, shapes: Shapes, *, of: str) -> Arrays:
         raise _damaged(path, error) from error
     # Compared before the arrays themselves are read: another file may be of any size.
     if faults := _differences(shapes, found):
-        raise SubjectError(f"{path}: expected the arrays of {of}, got others: {'; '.join(faults)}")
+        raise LoadError(f"{path}: expected the arrays of {of}, got others: {'; '.join(faults)}")
     try:
         content = library.loadmat(path, appendmat=False, variable_names=list(shapes))
     except FOREIGN_ERRORS as error:
@@ -59,26 +59,26 @@ def read_arrays(path: Path, shapes: Shapes, *, of: str) -> Arrays:
         array = content[name]
         # Sparse arrays are none of NumPy's.
         if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
-            raise SubjectError(f"{path}: expected floating-point numbers in {name}, got {array.dtype}")
+            raise LoadError(f"{path}: expected floating-point numbers in {name}, got {array.dtype}")
     return {name: np.ascontiguousarray(content[name], dtype=np.float32) for name in shapes}
 
 
 def refuse_pointer(path: Path) -> None:
-    """Raise SubjectError if the file is the pointer to a large file that git-lfs has not fetched, or cannot be read."""
+    """Raise LoadError if the file is the pointer to a large file that git-lfs has not fetched, or cannot be read."""
     try:
         with path.open("rb") as file:
             head = file.read(len(POINTER))
     except OSError as error:
         raise unreadable(path, error) from error
     if head == POINTER:
-        raise SubjectError(
+        raise LoadError(
             f"{path}: expected a MATLAB file, got the git-lfs pointer that stands for it in a clone; "
             "run `git lfs install` and `git lfs pull` in the clone, and take the file that is then there"
         )
 
 
-def _damaged(path: Path, error: BaseException) -> SubjectError:
-    return SubjectError(
+def _damaged(path: Path, error: BaseException) -> LoadError:
+    return LoadError(
         f"{path}: expected a MATLAB file up to version 7.2, got one that is cut short, damaged or of another kind "
         f"({type(error).__name__}: {error})"
     )
@@ -207,7 +207,7 @@ def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Modu
         The net, from pixels in [0, 1] to logits.
 
     Raises:
-        SubjectError: The file can neither be found nor downloaded, is not the published one, or has other arrays.
+        LoadError: The file can neither be found nor downloaded, is not the published one, or has other arrays.
     """
     net = _named(name)
     # Before anything is downloaded.
@@ -219,13 +219,13 @@ def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Modu
     return model
 
 
-def own_normalisation(name: str, model: nn.Module) -> Normalization | None:
+def own_normalization(name: str, model: nn.Module) -> Normalization | None:
     """Always None: what a net subtracts from its inputs is inside it."""
     return None
 
 
 def published(name: str) -> Path:
-    """Find the file of a net on this machine, or download it; SubjectError if it is not the one that was published."""
+    """Find the file of a net on this machine, or download it; LoadError if it is not the one that was published."""
     file = _named(name).file
     (path,) = _wanted(name).obtained()
     refuse_pointer(path)
@@ -236,7 +236,7 @@ def published(name: str) -> Path:
         got = f"sha256 {found}"
     else:
         return path
-    raise SubjectError(
+    raise LoadError(
         f"{path}: expected the published file ({file.facts()}), got {got}: it is cut short, damaged or another one; "
         f"remove it to have it downloaded, or give it as the weights (--weights {path}) if it is the one you mean"
     )

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from pdpgd.errors import FOREIGN_ERRORS, ModelError, SubjectError, warn_user
+from pdpgd.errors import FOREIGN_ERRORS, LoadError, ModelError, warn_user
 from pdpgd.models.import_shims import quiet_jit
 
 CONSENT = "if you trust whoever made the file, give --trust-model-code (trust_model_code=True in Python)"
@@ -82,11 +82,11 @@ def _torch_load_trusts() -> Iterator[None]:
         os.environ.update(before)
 
 
-def refusal(path: str | Path, error: BaseException) -> SubjectError:
+def refusal(path: str | Path, error: BaseException) -> LoadError:
     """The error for a file that needs unpickling, with the name it asks for where torch or our hook tells it."""
     name = GLOBAL.search(str(error))
     what = f" (it asks for {name[1]})" if name else ""
-    return SubjectError(
+    return LoadError(
         f"{path}: expected plain tensors, got a pickle that runs code when it is loaded{what}; save safetensors or a "
         f"state_dict instead, or, {CONSENT}"
     )
@@ -199,7 +199,7 @@ def load_script(path: Path, *, trust_model_code: bool) -> nn.Module:
         with quiet_jit():
             model = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]  # untyped in torch
     except (RuntimeError, ValueError) as error:
-        raise SubjectError(f"{path}: expected a TorchScript model, got one that torch cannot load ({error})") from error
+        raise LoadError(f"{path}: expected a TorchScript model, got one that torch cannot load ({error})") from error
     return Script(model)
 
 
@@ -211,10 +211,10 @@ def load_export(path: Path, *, trust_model_code: bool) -> nn.Module:
         with unpickling(trusted=True):
             program = torch.export.load(str(path))
     except FOREIGN_ERRORS as error:  # torch unpacks the graph without checks: a damaged one may raise anything
-        raise SubjectError(f"{path}: expected an exported program, got one that torch cannot load ({error})") from error
+        raise LoadError(f"{path}: expected an exported program, got one that torch cannot load ({error})") from error
     inputs = program.graph_signature.user_inputs
     if len(inputs) != 1:
-        raise SubjectError(f"{path}: expected a program of one input, got {len(inputs)}: {', '.join(map(str, inputs))}")
+        raise LoadError(f"{path}: expected a program of one input, got {len(inputs)}: {', '.join(map(str, inputs))}")
     if _in_training(program):
         warn_user(
             f"{path} was exported in train mode: its answers depend on chance or on the batch; "
@@ -223,8 +223,8 @@ def load_export(path: Path, *, trust_model_code: bool) -> nn.Module:
     return Exported(program)
 
 
-def _refusal(path: Path, what: str, when: str) -> SubjectError:
-    return SubjectError(
+def _refusal(path: Path, what: str, when: str) -> LoadError:
+    return LoadError(
         f"{path}: expected weights, which run no code, got a {what}, which runs code of the file when it is {when}; "
         f"give package.module:factory as the model and its weights as safetensors, or, {CONSENT}"
     )

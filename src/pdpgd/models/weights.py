@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pdpgd import errors
 from pdpgd.data import download
-from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, SubjectError
+from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, LoadError
 from pdpgd.files import replace_file
 from pdpgd.models import programs
 
@@ -43,7 +43,7 @@ def weights_file(weights: str | Path) -> Path:
         The path of the file.
 
     Raises:
-        SubjectError: The file is not in the cache and cannot be downloaded; the message says how to get it.
+        LoadError: The file is not in the cache and cannot be downloaded; the message says how to get it.
     """
     source = str(weights)
     if not source.startswith(HUB):
@@ -58,7 +58,7 @@ def weights_file(weights: str | Path) -> Path:
     try:
         return Path(hub.hf_hub_download(f"{owner}/{repository}", file))
     except FOREIGN_ERRORS as error:  # offline, refused, or not there: each in a class of its own
-        raise SubjectError(
+        raise LoadError(
             f"{source}: expected a file in the cache of Hugging Face ({constants.HF_HUB_CACHE}) or on its hub, got "
             f"{type(error).__name__}; where there is a network, `hf download {owner}/{repository} {file}` puts it into "
             "the cache, which can be copied to a machine that has none"
@@ -78,7 +78,7 @@ def load_weights(model: nn.Module, path: str | Path, *, trust_model_code: bool =
         got = _unwrapped(got)
     faults = _differences(expected, got)
     if faults:
-        raise SubjectError(f"{path}: expected the weights of {type(model).__name__}, got others: {'; '.join(faults)}")
+        raise LoadError(f"{path}: expected the weights of {type(model).__name__}, got others: {'; '.join(faults)}")
     model.load_state_dict(got)
 
 
@@ -122,7 +122,7 @@ def unpickled(path: Path, *, trust_model_code: bool) -> object:
     except FOREIGN_ERRORS as error:  # a damaged pickle fails in any way it likes
         if not trust_model_code and isinstance(error, pickle.UnpicklingError) and programs.is_whole_pickle(path):
             raise programs.refusal(path, error) from error
-        raise SubjectError(
+        raise LoadError(
             f"{path}: expected a file written by torch.save, got one that cannot be read "
             f"({type(error).__name__}: {_first_line(error)})"
         ) from error
@@ -133,7 +133,7 @@ def _read(path: Path, *, trust_model_code: bool) -> Weights:
     if kind == "safetensors":
         return _checked(path, _safetensors(path))
     if kind != "torch.save":
-        raise SubjectError(f"{path}: expected weights, got a whole model of {kind}: give it as the model")
+        raise LoadError(f"{path}: expected weights, got a whole model of {kind}: give it as the model")
     content = unpickled(path, trust_model_code=trust_model_code)
     return _checked(path, _unnested(path, content.state_dict() if isinstance(content, nn.Module) else content))
 
@@ -146,7 +146,7 @@ def _safetensors(path: Path) -> object:
     except OSError as error:
         raise download.unreadable(path, error) from error
     except Exception as error:  # SafetensorError, KeyError for a new dtype, ValueError for a shape
-        raise SubjectError(
+        raise LoadError(
             f"{path}: expected safetensors, got a file that is cut short or damaged ({_first_line(error)})"
         ) from error
 
@@ -157,7 +157,7 @@ def _unnested(path: Path, content: object) -> object:
         return content
     states = [name for name, value in content.items() if _is_state(value)]
     if len(states) > 1:
-        raise SubjectError(f"{path}: expected one set of weights, got {len(states)}: {_few(map(str, states))}")
+        raise LoadError(f"{path}: expected one set of weights, got {len(states)}: {_few(map(str, states))}")
     return content[states[0]] if states and states[0] in NESTS else content
 
 
@@ -167,12 +167,12 @@ def _is_state(content: object) -> bool:
 
 def _checked(path: Path, content: object) -> Weights:
     if not isinstance(content, dict):
-        raise SubjectError(f"{path}: expected tensors by name, got {type(content).__name__}")
+        raise LoadError(f"{path}: expected tensors by name, got {type(content).__name__}")
     if not content:
-        raise SubjectError(f"{path}: expected tensors by name, got none")
+        raise LoadError(f"{path}: expected tensors by name, got none")
     for name, value in content.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise SubjectError(f"{path}: expected tensors by name, got {type(value).__name__} for {name!r}")
+            raise LoadError(f"{path}: expected tensors by name, got {type(value).__name__} for {name!r}")
     return dict(content)
 
 

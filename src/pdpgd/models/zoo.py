@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pdpgd.errors import SubjectError, UnknownNameError
+from pdpgd.errors import LoadError, UnknownNameError
 from pdpgd.files import replace_file
 
 FORMAT = 1
@@ -53,13 +53,13 @@ class ModelCard:
         try:
             entries = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise SubjectError(f"{path}: expected a model card, got a file that does not read ({error})") from error
+            raise LoadError(f"{path}: expected a model card, got a file that does not read ({error})") from error
         known = {entry.name for entry in fields(cls)}
         if not isinstance(entries, dict) or set(entries) != known or entries["format"] != FORMAT:
-            raise SubjectError(f"{path}: expected a model card of format {FORMAT} with the entries {sorted(known)}")
+            raise LoadError(f"{path}: expected a model card of format {FORMAT} with the entries {sorted(known)}")
         for name, kind in KINDS.items():
             if not isinstance(entries[name], kind):
-                raise SubjectError(
+                raise LoadError(
                     f"{path}: expected {name} as a {kind.__name__}, got {type(entries[name]).__name__}; "
                     "put the card right, or give package.module:factory as the model and the weights as its weights"
                 )

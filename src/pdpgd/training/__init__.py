@@ -1,1 +1,1 @@
-"""Training: plain, adversarial, and with the paper's own attack inside."""
+"""Training: plain, adversarial, and with PDPGD as the inner attack."""

@@ -1,4 +1,4 @@
-"""The inner attack: from a batch of images to the points the net is trained on."""
+"""Inner attacks of adversarial training: from a batch of images to the points that the net is trained on."""
 
 from __future__ import annotations
 
@@ -13,18 +13,29 @@ from pdpgd.norms import norm_of
 from pdpgd.tensors import per_sample
 from pdpgd.training.config import Threat, TrainingConfig
 
-# How far a pixel goes in the first step of the short game, in units of the change of every pixel alike that has the
-# radius as its size. The sparser the norm's perturbations, the farther. linf and l2 are the best of some hundred games
-# of 5 to 8 steps on MNIST nets trained with PGD; l1 was not searched.
+# Step of a pixel in the first iteration of the short game, in units of the uniform change of all pixels whose norm is
+# the radius. Norms with sparser perturbations need larger steps. The values for linf and l2 were the best in about a
+# hundred games of 5 to 8 steps on MNIST nets trained with PGD; l1 was not tuned.
 FIRST_STEP = {"linf": 0.5, "l2": 10.0, "l1": 12.0}
 
 
 def training_points(
     model: nn.Module, images: Tensor, labels: Tensor, *, config: TrainingConfig, progress: float, generator: Generator
 ) -> Tensor:
-    """The images, each moved by the inner attack under the threat whose turn it is.
+    """Attack each image of a batch under the threat model whose turn it is.
 
-    The attack sees the net as it will be used, in eval mode, so that batch statistics neither help nor notice it.
+    The attack sees the net in eval mode, as it will be used, so that it neither uses nor changes batch statistics.
+
+    Args:
+        model: The net that is trained; its mode is restored.
+        images: Clean images.
+        labels: Their classes.
+        config: Settings of the training.
+        progress: Fraction of the training that is done; the radius depends on it (`radius_warmup`).
+        generator: Source of all random numbers.
+
+    Returns:
+        The points to train on, of the shape of `images`; the images themselves without an inner attack.
     """
     if config.inner == "none":
         return images
@@ -48,6 +59,7 @@ def training_points(
 def _attacked(
     model: nn.Module, images: Tensor, labels: Tensor, threat: Threat, config: TrainingConfig, generator: Generator
 ) -> Tensor:
+    """Attack images under one threat model: random start, then gradient ascent projected onto the ball."""
     if config.inner == "pdpgd":
         return _past_the_margin(model, images, labels, threat, config, generator)
     steps, rate = (1, config.fast_rate) if config.inner == "fast" else (config.inner_steps, config.inner_rate)
@@ -63,10 +75,10 @@ def _attacked(
 def _past_the_margin(
     model: nn.Module, images: Tensor, labels: Tensor, threat: Threat, config: TrainingConfig, generator: Generator
 ) -> Tensor:
-    """Each sample's smallest adversarial point, no farther than the radius; the image itself where it is wrong already.
+    """Find the smallest adversarial perturbation of each sample, scaled back to the radius where it is larger.
 
-    So the boundary is pushed where it is nearer than the radius, and left where it is beyond (the idea of max-margin
-    training, Ding et al. 2020).
+    An image that is misclassified already stays as it is. Training thus pushes the decision boundary away where it is
+    nearer than the radius and leaves it where it is beyond (the idea of max-margin training, Ding et al. 2020).
     """
     seed = int(torch.randint(2**31, (), generator=generator))
     game = _short_game(threat, images, config.inner_steps)
@@ -78,7 +90,7 @@ def _past_the_margin(
 
 
 def _short_game(threat: Threat, images: Tensor, steps: int) -> PDPGDConfig:
-    """A game of a few steps needs other rates than one of 500: the radius sets them, not the box."""
+    """Return settings for a game of a few steps; its rates follow from the radius, in one of 500 steps from the box."""
     unit = threat.radius / float(norm_of(threat.norm).size(torch.ones_like(images[:1])))
     return PDPGDConfig(
         steps=steps,
@@ -96,6 +108,7 @@ def _short_game(threat: Threat, images: Tensor, steps: int) -> PDPGDConfig:
 
 
 def _loss_gradient(model: nn.Module, points: Tensor, labels: Tensor) -> Tensor:
+    """Return the gradient of each sample's cross-entropy with respect to its point."""
     leaf = points.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(F.cross_entropy(model(leaf), labels, reduction="sum"), leaf)
     return gradient

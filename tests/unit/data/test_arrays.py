@@ -74,14 +74,14 @@ NAN = np.where(np.arange(120).reshape(4, 6, 5) == 70, np.nan, 0.5)
 def test_each_wrong_array_has_its_own_complaint(
     images: np.ndarray, labels: np.ndarray, complaint: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(errors.SubjectError, match=complaint):
+    with pytest.raises(errors.LoadError, match=complaint):
         read_npz(saved(tmp_path, images=images, labels=labels))
 
 
 def test_a_missing_array_is_named_with_those_that_are_there(tmp_path: Path) -> None:
-    with pytest.raises(errors.SubjectError, match=r"got no images \(it has: x, labels\)"):
+    with pytest.raises(errors.LoadError, match=r"got no images \(it has: x, labels\)"):
         read_npz(saved(tmp_path, x=PIXELS, labels=LABELS))
-    with pytest.raises(errors.SubjectError, match=r"got no images and no labels \(it has: nothing\)"):
+    with pytest.raises(errors.LoadError, match=r"got no images and no labels \(it has: nothing\)"):
         read_npz(saved(tmp_path))
 
 
@@ -89,15 +89,15 @@ def test_what_is_no_zip_archive_is_told_from_a_broken_one(tmp_path: Path) -> Non
     path = saved(tmp_path, images=PIXELS, labels=LABELS)
     content = path.read_bytes()
     path.write_bytes(content[:-50])
-    with pytest.raises(errors.SubjectError, match=r"corrupt: expected an .npz file"):
+    with pytest.raises(errors.LoadError, match=r"corrupt: expected an .npz file"):
         read_npz(path)
     path.write_bytes(content.replace(PIXELS.tobytes()[:50], bytes(50)))
-    with pytest.raises(errors.SubjectError, match=r"corrupt: expected an .npz file"):
+    with pytest.raises(errors.LoadError, match=r"corrupt: expected an .npz file"):
         read_npz(path)
     np.save(tmp_path / "one.npy", PIXELS)
     for other in (b"", b"text", (tmp_path / "one.npy").read_bytes()):
         path.write_bytes(other)
-        with pytest.raises(errors.SubjectError, match=r"expected an .npz file .* got a file that starts with"):
+        with pytest.raises(errors.LoadError, match=r"expected an .npz file .* got a file that starts with"):
             read_npz(path)
 
 
@@ -121,9 +121,7 @@ def test_an_array_that_is_not_as_long_as_its_header_says_is_refused_before_room_
     version: bytes, shape: str, tmp_path: Path
 ) -> None:
     path = zipped(tmp_path / "bomb.npz", images=npy(shape, version=version), labels=npy("(4,)", "<i8"))
-    with pytest.raises(
-        errors.SubjectError, match=r"corrupt: expected images\.npy of -?[\d,]+ bytes, as its header says"
-    ):
+    with pytest.raises(errors.LoadError, match=r"corrupt: expected images\.npy of -?[\d,]+ bytes, as its header says"):
         read_npz(path)
 
 
@@ -136,9 +134,7 @@ def test_a_file_that_unpacks_to_more_than_images_do_is_not_unpacked(
     path = zipped(tmp_path / "bomb.npz", method=method, images=npy(shape) + bytes(10**7), labels=npy("(4,)", "<i8"))
     tracemalloc.start()
     try:
-        with pytest.raises(
-            errors.SubjectError, match=r"images\.npy: refused: expected at most 100 times as many bytes"
-        ):
+        with pytest.raises(errors.LoadError, match=r"images\.npy: refused: expected at most 100 times as many bytes"):
             read_npz(path)
         assert tracemalloc.get_traced_memory()[1] < 10**6
     finally:
@@ -159,5 +155,5 @@ def test_an_encrypted_archive_is_told_to_be_none_of_ours(tmp_path: Path) -> None
         at, flags = content.find(start), 6 if start == b"PK\x03\x04" else 8
         content[at + flags] |= 1
     path.write_bytes(content)
-    with pytest.raises(errors.SubjectError, match=r"corrupt: expected an .npz file .*, got .*encrypted"):
+    with pytest.raises(errors.LoadError, match=r"corrupt: expected an .npz file .*, got .*encrypted"):
         read_npz(path)

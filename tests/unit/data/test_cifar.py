@@ -78,7 +78,7 @@ def test_a_malicious_batch_is_refused_before_it_runs(folder: Path, tmp_path: Pat
     marker = tmp_path / "marker"
     content = pickle.dumps({"data": WritesAFile(marker), "labels": []}, protocol=protocol)
     (folder / "test_batch").write_bytes(content)
-    with pytest.raises(errors.SubjectError, match=r"test_batch: refused: .* asks for (io|_io|__builtin__)\.open"):
+    with pytest.raises(errors.LoadError, match=r"test_batch: refused: .* asks for (io|_io|__builtin__)\.open"):
         read_cifar10(folder, "test")
     assert not marker.exists()
     pickle.load(io.BytesIO(content))
@@ -93,7 +93,7 @@ def test_nothing_but_arrays_may_be_named(folder: Path, module: str, name: str) -
     # Protocol 4 resolves dotted names, so a refusal by module alone would let methods of ndarray through.
     text = lambda value: b"\x8c" + bytes([len(value)]) + value.encode()  # noqa: E731
     (folder / "test_batch").write_bytes(b"\x80\x04" + text(module) + text(name) + b"\x93.")
-    with pytest.raises(errors.SubjectError, match=f"refused: .* asks for {module}.{name}"):
+    with pytest.raises(errors.LoadError, match=f"refused: .* asks for {module}.{name}"):
         read_cifar10(folder, "test")
 
 
@@ -115,13 +115,13 @@ GOOD = cifar_batch(cifar_pixels(2), [3, 8])
 )
 def test_each_defect_has_its_own_complaint(content: bytes, complaint: str, folder: Path) -> None:
     (folder / "test_batch").write_bytes(content)
-    with pytest.raises(errors.SubjectError, match=f"test_batch: {complaint}"):
+    with pytest.raises(errors.LoadError, match=f"test_batch: {complaint}"):
         read_cifar10(folder, "test")
 
 
 def test_a_missing_batch_is_named(folder: Path) -> None:
     (folder / "data_batch_3").unlink()
-    with pytest.raises(errors.SubjectError, match="data_batch_3: cannot be read"):
+    with pytest.raises(errors.LoadError, match="data_batch_3: cannot be read"):
         read_cifar10(folder, "train")
 
 
@@ -132,9 +132,9 @@ def test_a_broken_archive_is_told_from_one_without_batches(folder: Path, tmp_pat
     cut.write_bytes(whole.read_bytes()[:-5000])
     with tarfile.open(other, "w:gz") as file:
         file.add(folder / "test_batch", "readme")
-    with pytest.raises(errors.SubjectError, match=r"cut.tar.gz: corrupt: expected a tar archive"):
+    with pytest.raises(errors.LoadError, match=r"cut.tar.gz: corrupt: expected a tar archive"):
         read_cifar10(cut, "test")
-    with pytest.raises(errors.SubjectError, match=r"other.tar.gz: expected CIFAR-10's batches in it, got none"):
+    with pytest.raises(errors.LoadError, match=r"other.tar.gz: expected CIFAR-10's batches in it, got none"):
         read_cifar10(other, "test")
 
 
@@ -146,5 +146,5 @@ def test_an_archive_that_unpacks_to_more_than_images_do_is_not_unpacked(
         member = tarfile.TarInfo(f"{FOLDER}/test_batch")
         member.size = 10**6
         archive.addfile(member, io.BytesIO(bytes(10**6)))
-    with pytest.raises(errors.SubjectError, match="test_batch: refused: expected at most 100 times as many bytes"):
+    with pytest.raises(errors.LoadError, match="test_batch: refused: expected at most 100 times as many bytes"):
         read_cifar10(tmp_path / "bomb.tar.gz", "test")

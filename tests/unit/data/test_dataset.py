@@ -72,7 +72,7 @@ def test_labels_are_read_where_targets_do_not_tell_them(attributes: dict[str, ob
 def test_targets_that_are_not_the_labels_are_found_out() -> None:
     samples = load_data(Counted(targets=[1, 0, 2, 1, 1]))
     samples.batch([0, 1])
-    with pytest.raises(errors.SubjectError, match="expected label 1 of sample 4 again, got 0"):
+    with pytest.raises(errors.LoadError, match="expected label 1 of sample 4 again, got 0"):
         samples.batch([3, 4])
 
 
@@ -125,7 +125,7 @@ def picture(image: Tensor) -> Image.Image:
         (lambda image, label: (image.numpy(), label), r"got numpy\.ndarray; give .* a transform"),
         (lambda image, label: (image.long(), label), "got a tensor of torch.int64"),
         (lambda image, label: (image[0], label), r"shape \(channels, height, width\), got \(3, 4\)"),
-        (lambda image, label: (image - 0.5, label), r"expected values in \[0, 1\] \(a normalisation .* got -0.5"),
+        (lambda image, label: (image - 0.5, label), r"expected values in \[0, 1\] \(a normalization .* got -0.5"),
         (lambda image, label: (image * float("nan"), label), r"expected values in \[0, 1\]"),
         (lambda image, label: image, r"expected sample 0 as \(image, label\), got a tensor"),
         (lambda image, label: {"image": image, "label": label}, "got builtins.dict"),
@@ -139,7 +139,7 @@ def picture(image: Tensor) -> Image.Image:
     ],
 )
 def test_what_is_no_image_or_no_label_is_refused(change: Callable[[Tensor, int], object], complaint: str) -> None:
-    with pytest.raises(errors.SubjectError, match=complaint):
+    with pytest.raises(errors.LoadError, match=complaint):
         load_data(Counted(change=change)).batch(range(5))
 
 
@@ -154,7 +154,7 @@ def leave(image: Tensor, label: int) -> object:
 
 @pytest.mark.parametrize("source", [Counted(change=leave), DataLoader(Counted(change=leave)), Leaving()])
 def test_data_that_end_the_process_are_an_error(source: Dataset[object] | DataLoader[object]) -> None:
-    with pytest.raises(errors.SubjectError, match=r"(Counted|Leaving): expected samples, got SystemExit: 0"):
+    with pytest.raises(errors.LoadError, match=r"(Counted|Leaving): expected samples, got SystemExit: 0"):
         load_data(source)
 
 
@@ -162,7 +162,7 @@ def test_data_that_end_the_process_when_they_are_read_again_are_an_error() -> No
     dataset = Counted(targets=LABELS.tolist())
     samples = load_data(dataset)
     dataset.change = leave
-    with pytest.raises(errors.SubjectError, match="Counted: expected samples, got SystemExit: 0"):
+    with pytest.raises(errors.LoadError, match="Counted: expected samples, got SystemExit: 0"):
         samples.batch([1])
 
 
@@ -173,19 +173,19 @@ def test_labels_may_be_tensors_or_numpy_integers() -> None:
 
 
 def test_a_loader_of_something_else_is_refused() -> None:
-    with pytest.raises(errors.SubjectError, match=r"expected batches of \(images, labels\)"):
+    with pytest.raises(errors.LoadError, match=r"expected batches of \(images, labels\)"):
         load_data(DataLoader(TensorDataset(IMAGES)))
 
 
 def test_nothing_in_it_is_an_error() -> None:
     empty = TensorDataset(IMAGES[:0], LABELS[:0])
     for source in (empty, DataLoader(empty)):
-        with pytest.raises(errors.SubjectError, match="expected at least one sample, got none"):
+        with pytest.raises(errors.LoadError, match="expected at least one sample, got none"):
             load_data(source)
 
 
 def test_a_data_set_without_a_length_is_refused() -> None:
-    with pytest.raises(errors.SubjectError, match="expected a data set with a length"):
+    with pytest.raises(errors.LoadError, match="expected a data set with a length"):
         load_data(type("Endless", (Dataset,), {})())
 
 

@@ -70,13 +70,13 @@ def test_a_wrong_checksum_is_an_error_and_leaves_nothing_behind(
     server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve(monkeypatch, [replace(server.files["images"], md5="0" * 32), server.files["labels"]])
-    with pytest.raises(errors.SubjectError, match=r"mnist: wrong checksum: expected md5 0{32} of http"):
+    with pytest.raises(errors.LoadError, match=r"mnist: wrong checksum: expected md5 0{32} of http"):
         load_data("mnist")
     assert list((cache / "mnist").iterdir()) == []
 
 
 def complaint_without(files: str) -> str:
-    with pytest.raises(errors.SubjectError) as caught:
+    with pytest.raises(errors.LoadError) as caught:
         load_data(files)
     return str(caught.value)
 
@@ -110,7 +110,7 @@ def test_without_a_network_each_file_has_its_line_and_both_places_are_named(
 
 
 def test_with_download_off_nothing_is_asked_of_the_server(server: Server) -> None:
-    with pytest.raises(errors.SubjectError, match=r"download is off\. Put\n  t10k-images"):
+    with pytest.raises(errors.LoadError, match=r"download is off\. Put\n  t10k-images"):
         load_data("mnist", download=False)
     assert server.asked == []
 
@@ -143,7 +143,7 @@ def test_the_root_comes_first_and_may_be_the_folder_or_above_it(
 ) -> None:
     write_idx_pair(tmp_path / "mine" / "mnist", count=6)
     monkeypatch.setenv("PDPGD_DATA", str(tmp_path / "mine"))
-    with pytest.raises(errors.SubjectError, match=r"expected test images of shape \(5, 1, 28, 28\), got \(6, "):
+    with pytest.raises(errors.LoadError, match=r"expected test images of shape \(5, 1, 28, 28\), got \(6, "):
         load_data("mnist", download=False)
     write_idx_pair(tmp_path / "root" / inner)
     assert len(load_data("mnist", root=tmp_path / "root", download=False)) == 5

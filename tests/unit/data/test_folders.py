@@ -78,14 +78,14 @@ def test_a_palette_is_read_as_the_colours_it_stands_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["L", "1"])
 def test_a_grey_png_among_colour_ones_is_named(folder: Path, mode: str) -> None:
     save(folder / "dog" / "3.png", mode)
-    with pytest.raises(errors.SubjectError, match=rf"3\.png: expected RGB, as .* got mode {mode} \(grey\)"):
+    with pytest.raises(errors.LoadError, match=rf"3\.png: expected RGB, as .* got mode {mode} \(grey\)"):
         read_folder(folder)
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
 def test_transparency_is_refused(folder: Path, mode: str) -> None:
     save(folder / "dog" / "3.png", mode)
-    with pytest.raises(errors.SubjectError, match=rf"3\.png: expected RGB or grey, got mode {mode} with transparency"):
+    with pytest.raises(errors.LoadError, match=rf"3\.png: expected RGB or grey, got mode {mode} with transparency"):
         read_folder(folder)
 
 
@@ -93,29 +93,29 @@ def test_transparency_is_refused(folder: Path, mode: str) -> None:
 def test_modes_that_are_neither_rgb_nor_grey_are_refused(folder: Path, mode: str, ending: str) -> None:
     path = folder / "dog" / f"3.{ending}"
     Image.new(mode, (4, 3)).save(path)
-    with pytest.raises(errors.SubjectError, match=rf"3\.{ending}: expected RGB or grey of 8 bits, got mode {mode}"):
+    with pytest.raises(errors.LoadError, match=rf"3\.{ending}: expected RGB or grey of 8 bits, got mode {mode}"):
         read_folder(folder)
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(errors.SubjectError, match="nowhere: expected a folder"):
+    with pytest.raises(errors.LoadError, match="nowhere: expected a folder"):
         read_folder(tmp_path / "nowhere")
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(errors.SubjectError, match="expected one sub-folder a class, got no sub-folder"):
+    with pytest.raises(errors.LoadError, match="expected one sub-folder a class, got no sub-folder"):
         read_folder(tmp_path)
 
 
 def test_a_class_without_images_is_named(folder: Path) -> None:
     (folder / "mouse").mkdir()
-    with pytest.raises(errors.SubjectError, match=r"mouse: expected images of this class .* got none"):
+    with pytest.raises(errors.LoadError, match=r"mouse: expected images of this class .* got none"):
         read_folder(folder)
 
 
 def test_a_file_that_is_no_image_is_found_at_once(folder: Path) -> None:
     (folder / "dog" / "3.png").write_bytes(b"no image")
-    with pytest.raises(errors.SubjectError, match=r"3\.png: unreadable: expected an image"):
+    with pytest.raises(errors.LoadError, match=r"3\.png: unreadable: expected an image"):
         read_folder(folder)
 
 
@@ -124,13 +124,13 @@ def test_half_an_image_is_found_when_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "a" / "2.png").write_bytes(whole[: len(whole) // 2])
     samples = read_folder(tmp_path)
     samples.batch([0])
-    with pytest.raises(errors.SubjectError, match=r"2\.png: unreadable: expected an image"):
+    with pytest.raises(errors.LoadError, match=r"2\.png: unreadable: expected an image"):
         samples.batch([1])
 
 
 def test_images_of_two_sizes_need_a_frame(folder: Path) -> None:
     save(folder / "dog" / "3.png", size=(8, 5))
-    with pytest.raises(errors.SubjectError, match=r"3\.png: expected 4 x 3 pixels, as .*1\.bmp has, got 8 x 5"):
+    with pytest.raises(errors.LoadError, match=r"3\.png: expected 4 x 3 pixels, as .*1\.bmp has, got 8 x 5"):
         read_folder(folder)
     images, _ = read_folder(folder, frame=Frame(resize=3, crop=2)).batch(range(4))
     assert images.shape == (4, 3, 2, 2)

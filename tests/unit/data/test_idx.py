@@ -58,7 +58,7 @@ FLIPPED = PACKED[:100] + bytes([PACKED[100] ^ 0xFF]) + PACKED[101:]
 def test_each_defect_has_its_own_complaint(content: bytes, complaint: str, tmp_path: Path) -> None:
     path = tmp_path / "images"
     path.write_bytes(content)
-    with pytest.raises(errors.SubjectError, match=f"images: {complaint}"):
+    with pytest.raises(errors.LoadError, match=f"images: {complaint}"):
         read_idx(path, dimensions=3)
 
 
@@ -66,12 +66,12 @@ def test_labels_that_do_not_match_their_images_are_refused(tmp_path: Path) -> No
     images, _ = write_idx_pair(tmp_path, count=3)
     labels = tmp_path / "labels"
     labels.write_bytes(idx_bytes(np.zeros(4)))
-    with pytest.raises(errors.SubjectError, match=r"labels do not match: expected 3, .* got 4"):
+    with pytest.raises(errors.LoadError, match=r"labels do not match: expected 3, .* got 4"):
         read_idx_pair(images, labels)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(errors.SubjectError, match="nowhere: cannot be read"):
+    with pytest.raises(errors.LoadError, match="nowhere: cannot be read"):
         read_idx(tmp_path / "nowhere", dimensions=3)
 
 
@@ -110,7 +110,7 @@ def test_a_file_that_unpacks_to_more_than_data_does_is_not_unpacked(
     path.write_bytes(content)
     tracemalloc.start()
     try:
-        with pytest.raises(errors.SubjectError, match=f"images: {complaint}"):
+        with pytest.raises(errors.LoadError, match=f"images: {complaint}"):
             read_idx(path, dimensions=3)
         assert tracemalloc.get_traced_memory()[1] < 500_000
     finally:
@@ -122,7 +122,7 @@ def test_data_that_memory_has_no_room_for_is_not_unpacked(tmp_path: Path, monkey
     monkeypatch.setattr(download, "available_memory", lambda: 2000)
     path = tmp_path / "images"
     path.write_bytes(PACKED)
-    with pytest.raises(errors.SubjectError, match=r"fits into the memory that is available, 2,000 bytes, got 2,352"):
+    with pytest.raises(errors.LoadError, match=r"fits into the memory that is available, 2,000 bytes, got 2,352"):
         read_idx(path, dimensions=3)
 
 

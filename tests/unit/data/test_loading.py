@@ -86,7 +86,7 @@ def test_a_path_that_leads_nowhere_is_no_unknown_name(
     path: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(errors.SubjectError, match=f"{path}: expected an .npz file or a folder .* got nothing"):
+    with pytest.raises(errors.LoadError, match=f"{path}: expected an .npz file or a folder .* got nothing"):
         load_data(path)
 
 
@@ -101,7 +101,7 @@ def test_a_path_to_a_file_or_a_folder_is_read(tmp_path: Path) -> None:
 
 def test_a_file_that_is_neither_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("1,2")
-    with pytest.raises(errors.SubjectError, match=r"mine\.csv: expected an .npz file .* a file that ends in '\.csv'"):
+    with pytest.raises(errors.LoadError, match=r"mine\.csv: expected an .npz file .* a file that ends in '\.csv'"):
         load_data(tmp_path / "mine.csv")
 
 
@@ -109,7 +109,7 @@ def test_a_known_name_comes_before_a_folder_of_that_name(tmp_path: Path, monkeyp
     (tmp_path / "mnist-1000").mkdir()
     monkeypatch.chdir(tmp_path)
     assert len(load_data("mnist-1000")) == 1000
-    with pytest.raises(errors.SubjectError, match="expected one sub-folder a class"):
+    with pytest.raises(errors.LoadError, match="expected one sub-folder a class"):
         load_data("./mnist-1000")
 
 
@@ -121,7 +121,7 @@ def test_cifar_is_found_as_a_folder_and_must_be_whole(cache: Path) -> None:
     assert samples.classes[int(samples.labels[0])] == "cat"
     assert samples.batch([0])[0].shape == (1, 3, 32, 32)
     (folder / "test_batch").write_bytes(cifar_batch(cifar_pixels(2), [3, 3]))
-    with pytest.raises(errors.SubjectError, match=r"expected test images of shape \(10000, 3, 32, 32\), got \(2, "):
+    with pytest.raises(errors.LoadError, match=r"expected test images of shape \(10000, 3, 32, 32\), got \(2, "):
         load_data("cifar10")
 
 

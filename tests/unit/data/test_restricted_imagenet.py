@@ -144,12 +144,12 @@ def test_grey_and_cmyk_files_of_imagenet_are_brought_to_rgb(mode: str, tmp_path:
 @pytest.mark.usefixtures("cache")
 def test_a_tree_of_something_else_is_refused(tmp_path: Path) -> None:
     grow(tmp_path / "val", OUTSIDE)
-    with pytest.raises(errors.SubjectError, match="got none of the 203 that Restricted ImageNet is made of"):
+    with pytest.raises(errors.LoadError, match="got none of the 203 that Restricted ImageNet is made of"):
         load_data("restricted-imagenet", root=tmp_path)
 
 
 def test_where_there_is_no_tree_the_message_says_what_to_put_where(cache: Path) -> None:
-    with pytest.raises(errors.SubjectError) as caught:
+    with pytest.raises(errors.LoadError) as caught:
         load_data("restricted-imagenet")
     message = str(caught.value)
     assert "cannot be downloaded. Put\n  val\ninto " in message

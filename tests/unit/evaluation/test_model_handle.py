@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset
 from pdpgd import compare, evaluate
 from pdpgd.data.dataset import ArraySamples
 from pdpgd.data.loading import load_data
-from pdpgd.errors import InvalidInputError, ModelError, SubjectError
+from pdpgd.errors import InvalidInputError, LoadError, ModelError
 from pdpgd.evaluation import model_handle
 from pdpgd.evaluation.model_handle import (
     LiveModel,
@@ -30,7 +30,7 @@ from pdpgd.evaluation.model_handle import (
 from pdpgd.models.loading import load_model
 from support.models import TinyConv
 
-NOT_GIVEN: dict[str, Any] = {"weights": None, "normalisation": None, "trust_model_code": False}
+NOT_GIVEN: dict[str, Any] = {"weights": None, "normalization": None, "trust_model_code": False}
 
 
 def test_the_checksum_is_of_the_weights_and_their_names(model: TinyConv, generator: torch.Generator) -> None:
@@ -93,7 +93,7 @@ def test_a_file_with_code_is_evaluated_and_compared_only_with_consent(
     torch.export.save(torch.export.export(model, (images[:4],), dynamic_shapes=({0: batch},)), path)
     question: Any = {"norms": ["l2"], "budget": 4, "limit": 2}
     for ask in (evaluate, partial(compare, attacks=["pgd"], radii={"l2": [1.0]})):
-        with pytest.raises(SubjectError, match="--trust-model-code"):
+        with pytest.raises(LoadError, match="--trust-model-code"):
             ask(path, (images, labels), **question)
         ask(path, (images, labels), **question, **{keyword: True})
 
@@ -128,9 +128,9 @@ def test_a_function_is_a_model_without_weights_or_place() -> None:
     ("model", "given", "words"),
     [
         (3, {}, "model: expected a name, a path or something that maps inputs to logits, got int"),
-        (nn.Identity(), {"weights": "there.pt"}, "weights, normalisation, pool: expected none"),
-        (nn.Identity(), {"normalisation": "mnist"}, "weights, normalisation, pool: expected none"),
-        (nn.Identity(), {"pool": "restricted-imagenet"}, "weights, normalisation, pool: expected none"),
+        (nn.Identity(), {"weights": "there.pt"}, "weights, normalization, pool: expected none"),
+        (nn.Identity(), {"normalization": "mnist"}, "weights, normalization, pool: expected none"),
+        (nn.Identity(), {"pool": "restricted-imagenet"}, "weights, normalization, pool: expected none"),
     ],
 )
 def test_what_is_no_model_is_refused(model: Any, given: dict[str, Any], words: str) -> None:
@@ -210,7 +210,7 @@ def test_samples_of_ones_own_that_end_the_process_are_an_error(images: Tensor, l
         def batch(self, rows: Any) -> tuple[Tensor, Tensor]:
             raise SystemExit(0)
 
-    with pytest.raises(SubjectError, match="mine: expected samples, got SystemExit: 0"):
+    with pytest.raises(LoadError, match="mine: expected samples, got SystemExit: 0"):
         identity_of(Leaving("mine", images, labels, tuple("abcde")))
 
 

@@ -63,7 +63,7 @@ def test_what_is_changed_stands_in_the_text_too() -> None:
     assert changed(other, limit=before.limit).datasets[0].limit == before.limit
 
 
-def test_a_model_that_is_replaced_takes_its_weights_normalisation_and_need_of_consent_along() -> None:
+def test_a_model_that_is_replaced_takes_its_weights_normalization_and_need_of_consent_along() -> None:
     heavy = '{ source = "nets:resnet", like = "l2-at", weights = "w.pt", mean = "cifar10", trust_pickle = true }'
     spec = parse_spec(SPEC.replace('plain = "mnist-plain"', f"plain = {heavy}"))
     (model, _) = changed(spec, models={"plain": "mnist-l2-at"}).datasets[0].models

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import pdpgd
-from pdpgd.errors import InvalidInputError, MissingExtraError, SubjectError
+from pdpgd.errors import InvalidInputError, LoadError, MissingExtraError
 from pdpgd.models import import_shims
 from pdpgd.models.adapters import huggingface as huggingface_adapter
 from pdpgd.models.adapters import robustbench as robustbench_adapter
@@ -65,7 +65,7 @@ def assert_usable(model: nn.Module, images: Tensor, expected: Tensor) -> None:
     assert slope.abs().sum() > 0
 
 
-def normalised(images: Tensor, by: Normalization) -> Tensor:
+def normalized(images: Tensor, by: Normalization) -> Tensor:
     return (images - torch.tensor(by.mean).reshape(3, 1, 1)) / torch.tensor(by.std).reshape(3, 1, 1)
 
 
@@ -99,23 +99,23 @@ class TestTimm:
             model: nn.Module = timm.create_model(TINY_TIMM, num_classes=7).eval()
         return model
 
-    def test_local_weights_are_loaded_and_its_own_normalisation_is_inside(
+    def test_local_weights_are_loaded_and_its_own_normalization_is_inside(
         self, tiny: nn.Module, generator: torch.Generator, tmp_path: Path
     ) -> None:
         write_weights(tmp_path / "w.safetensors", tiny)
         model = load_model(f"timm:{TINY_TIMM}", weights=tmp_path / "w.safetensors")
         images = torch.rand(2, 3, 32, 32, generator=generator)
-        assert_usable(model, images, tiny(normalised(images, PRESETS["imagenet"])))
+        assert_usable(model, images, tiny(normalized(images, PRESETS["imagenet"])))
 
-    def test_a_given_normalisation_or_none_comes_before_its_own(
+    def test_a_given_normalization_or_none_comes_before_its_own(
         self, tiny: nn.Module, generator: torch.Generator, tmp_path: Path
     ) -> None:
         torch.save({"state_dict": tiny.state_dict()}, tmp_path / "w.pth")
         images = torch.rand(2, 3, 32, 32, generator=generator)
-        bare = load_model(f"timm:{TINY_TIMM}", weights=tmp_path / "w.pth", normalisation="none")
+        bare = load_model(f"timm:{TINY_TIMM}", weights=tmp_path / "w.pth", normalization="none")
         assert_usable(bare, images, tiny(images))
-        chosen = load_model(f"timm:{TINY_TIMM}", weights=tmp_path / "w.pth", normalisation=PRESETS["cifar10"])
-        assert_usable(chosen, images, tiny(normalised(images, PRESETS["cifar10"])))
+        chosen = load_model(f"timm:{TINY_TIMM}", weights=tmp_path / "w.pth", normalization=PRESETS["cifar10"])
+        assert_usable(chosen, images, tiny(normalized(images, PRESETS["cifar10"])))
 
     def test_without_weights_the_pretrained_ones_are_asked_for(
         self, timm: Any, tiny: nn.Module, monkeypatch: pytest.MonkeyPatch
@@ -143,14 +143,12 @@ class TestTimm:
             load_model("timm:resnt18")
 
     def test_an_unknown_tag_is_reported(self, timm: Any) -> None:
-        with pytest.raises(
-            SubjectError, match=r"timm:resnet18\.nothing: expected a model, got RuntimeError: .*nothing"
-        ):
+        with pytest.raises(LoadError, match=r"timm:resnet18\.nothing: expected a model, got RuntimeError: .*nothing"):
             load_model("timm:resnet18.nothing")
 
     def test_weights_of_another_model_are_reported(self, timm: Any, tmp_path: Path) -> None:
         write_weights(tmp_path / "w.safetensors", nn.Linear(2, 2))
-        with pytest.raises(SubjectError, match=r"expected the weights of EfficientNet, got others: \d+ missing"):
+        with pytest.raises(LoadError, match=r"expected the weights of EfficientNet, got others: \d+ missing"):
             load_model(f"timm:{TINY_TIMM}", weights=tmp_path / "w.safetensors")
 
 
@@ -186,19 +184,19 @@ class TestHuggingFace:
     def images(self, generator: torch.Generator) -> Tensor:
         return torch.rand(2, 3, 16, 16, generator=generator)
 
-    def test_a_local_directory_is_a_model_with_its_processors_normalisation(
+    def test_a_local_directory_is_a_model_with_its_processors_normalization(
         self, tiny: nn.Module, images: Tensor, tmp_path: Path
     ) -> None:
-        expected = tiny(normalised(images, self.OWN)).logits
+        expected = tiny(normalized(images, self.OWN)).logits
         assert_usable(load_model(f"hf:{tmp_path}"), images, expected)
 
-    def test_a_given_normalisation_or_none_needs_no_processor(
+    def test_a_given_normalization_or_none_needs_no_processor(
         self, tiny: nn.Module, images: Tensor, tmp_path: Path
     ) -> None:
         (tmp_path / "preprocessor_config.json").unlink()
-        assert_usable(load_model(f"hf:{tmp_path}", normalisation="none"), images, tiny(images).logits)
-        expected = tiny(normalised(images, PRESETS["cifar10"])).logits
-        assert_usable(load_model(f"hf:{tmp_path}", normalisation=PRESETS["cifar10"]), images, expected)
+        assert_usable(load_model(f"hf:{tmp_path}", normalization="none"), images, tiny(images).logits)
+        expected = tiny(normalized(images, PRESETS["cifar10"])).logits
+        assert_usable(load_model(f"hf:{tmp_path}", normalization=PRESETS["cifar10"]), images, expected)
 
     def test_other_weights_are_loaded_into_its_configuration(
         self, tiny: nn.Module, images: Tensor, tmp_path: Path
@@ -206,7 +204,7 @@ class TestHuggingFace:
         (tmp_path / "model.safetensors").unlink()
         write_weights(tmp_path / "other.safetensors", tiny)
         model = load_model(f"hf:{tmp_path}", weights=tmp_path / "other.safetensors")
-        assert_usable(model, images, tiny(normalised(images, self.OWN)).logits)
+        assert_usable(model, images, tiny(normalized(images, self.OWN)).logits)
 
     def test_a_processor_that_does_not_normalise_is_taken_at_its_word(
         self, tiny: nn.Module, images: Tensor, tmp_path: Path
@@ -219,31 +217,31 @@ class TestHuggingFace:
         self, setting: str, tiny: nn.Module, tmp_path: Path
     ) -> None:
         (tmp_path / "preprocessor_config.json").write_text(f"{self.PROCESSOR}, {setting}}}")
-        with pytest.raises(SubjectError, match=r"expected pixels scaled to \[0, 1\], got another scale"):
+        with pytest.raises(LoadError, match=r"expected pixels scaled to \[0, 1\], got another scale"):
             load_model(f"hf:{tmp_path}")
 
     def test_a_model_without_a_processor_is_not_guessed_at(self, tiny: nn.Module, tmp_path: Path) -> None:
         (tmp_path / "preprocessor_config.json").unlink()
-        with pytest.raises(SubjectError, match="expected an image processor, got none that reads: say the norm"):
+        with pytest.raises(LoadError, match="expected an image processor, got none that reads: say the norm"):
             load_model(f"hf:{tmp_path}")
 
     def test_a_processor_without_numbers_is_reported(self, tiny: nn.Module, tmp_path: Path) -> None:
         (tmp_path / "preprocessor_config.json").write_text('{"image_processor_type": "ViTImageProcessor"}')
-        with pytest.raises(SubjectError, match="expected image_mean and image_std of its image processor, got none"):
+        with pytest.raises(LoadError, match="expected image_mean and image_std of its image processor, got none"):
             load_model(f"hf:{tmp_path}")
 
     def test_a_checkpoint_without_a_classifier_is_not_filled_with_random_numbers(
         self, transformers: Any, config: Any, tmp_path: Path
     ) -> None:
         transformers.ViTModel(config).save_pretrained(tmp_path)
-        with pytest.raises(SubjectError, match=r"expected a trained classifier, got no weights for classifier\.bias"):
+        with pytest.raises(LoadError, match=r"expected a trained classifier, got no weights for classifier\.bias"):
             load_model(f"hf:{tmp_path}")
 
     def test_a_checkpoint_that_runs_code_is_refused_and_does_not_run(self, tiny: nn.Module, tmp_path: Path) -> None:
         (tmp_path / "model.safetensors").unlink()
         marker = tmp_path / "ran"
         torch.save({**tiny.state_dict(), "code": LeavesMarker(marker)}, tmp_path / "pytorch_model.bin")
-        with pytest.raises(SubjectError, match="runs code when it is loaded"):
+        with pytest.raises(LoadError, match="runs code when it is loaded"):
             load_model(f"hf:{tmp_path}")
         assert not marker.exists()
 
@@ -262,16 +260,16 @@ class TestHuggingFace:
         monkeypatch.setattr(sys, "path", [*sys.path])
         monkeypatch.setattr("builtins.input", lambda question: "y")  # transformers asks whoever sits there
         given: Any = {"weights": tmp_path / "w.safetensors"} if weights else {}
-        with pytest.raises(SubjectError, match=r"got one with Python code of its own.*--trust-model-code"):
+        with pytest.raises(LoadError, match=r"got one with Python code of its own.*--trust-model-code"):
             load_model(f"hf:{tmp_path}", **given)
         assert not marker.exists()
         loaded = load_model(f"hf:{tmp_path}", trust_model_code=True, **given)
         assert marker.exists()
-        assert_usable(loaded, images, tiny(normalised(images, self.OWN)).logits)
+        assert_usable(loaded, images, tiny(normalized(images, self.OWN)).logits)
 
     @pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all"])
     def test_a_missing_directory_is_reported(self, name: str, transformers: Any) -> None:
-        with pytest.raises(SubjectError, match="expected a directory of save_pretrained, got none there"):
+        with pytest.raises(LoadError, match="expected a directory of save_pretrained, got none there"):
             load_model(f"hf:{name}")
 
 
@@ -310,7 +308,7 @@ class TestRobustBench:
         marker, downloads = tmp_path / "ran", tmp_path / f"{TINY_ROBUSTBENCH}.pt"
         downloads.parent.mkdir(parents=True)
         torch.save({"state_dict": tiny.state_dict(), "code": LeavesMarker(marker)}, downloads)
-        with pytest.raises(SubjectError, match=r"runs code when it is loaded.*--trust-model-code"):
+        with pytest.raises(LoadError, match=r"runs code when it is loaded.*--trust-model-code"):
             load_model(f"robustbench:{TINY_ROBUSTBENCH}", weights=tmp_path)
         assert not marker.exists()
         load_model(f"robustbench:{TINY_ROBUSTBENCH}", weights=tmp_path, trust_model_code=True)
@@ -318,7 +316,7 @@ class TestRobustBench:
 
     def test_weights_of_another_model_are_reported(self, entry: Any, tmp_path: Path) -> None:
         torch.save({"weight": torch.zeros(2)}, tmp_path / "mine.pt")
-        with pytest.raises(SubjectError, match="expected a model, got RuntimeError: Error"):
+        with pytest.raises(LoadError, match="expected a model, got RuntimeError: Error"):
             load_model(f"robustbench:{TINY_ROBUSTBENCH}", weights=tmp_path / "mine.pt")
 
     def test_the_names_it_lent_are_given_back(self, entry: Any) -> None:
@@ -412,14 +410,14 @@ class TestRobustBenchCalls:
         self, name: str, file: str, message: str, calls: list[SimpleNamespace], tmp_path: Path
     ) -> None:
         (tmp_path / "mine.pt").touch()
-        with pytest.raises(SubjectError, match=message):
+        with pytest.raises(LoadError, match=message):
             load_model(f"robustbench:{name}", weights=tmp_path / file)
         assert not calls
 
-    def test_it_is_not_normalised_twice(self, calls: list[SimpleNamespace]) -> None:
-        with pytest.raises(InvalidInputError, match="normalises its inputs itself"):
-            load_model("robustbench:Wong2020Fast", normalisation=PRESETS["cifar10"])
-        assert isinstance(load_model("robustbench:Wong2020Fast", normalisation="none"), nn.Linear)
+    def test_it_is_not_normalized_twice(self, calls: list[SimpleNamespace]) -> None:
+        with pytest.raises(InvalidInputError, match="normalizes its inputs itself"):
+            load_model("robustbench:Wong2020Fast", normalization=PRESETS["cifar10"])
+        assert isinstance(load_model("robustbench:Wong2020Fast", normalization="none"), nn.Linear)
 
 
 class TestTorchvision:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from pdpgd.errors import InvalidInputError, SubjectError, UnknownNameError
+from pdpgd.errors import InvalidInputError, LoadError, UnknownNameError
 from pdpgd.models import zoo
 from pdpgd.models.loading import load_model
 from pdpgd.models.normalization import Normalization, Normalized
@@ -82,12 +82,12 @@ def test_a_shipped_net_is_found_by_its_name() -> None:
     assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
 
 
-def test_a_shipped_net_takes_no_other_weights_and_no_normalisation() -> None:
+def test_a_shipped_net_takes_no_other_weights_and_no_normalization() -> None:
     with pytest.raises(InvalidInputError, match="weights: expected none, as mnist-plain is shipped whole"):
         load_model("mnist-plain", weights="other.safetensors")
-    with pytest.raises(InvalidInputError, match="normalisation: expected none, as mnist-plain is shipped whole"):
-        load_model("mnist-plain", normalisation=HALF)
-    assert not isinstance(load_model("mnist-plain", normalisation="none"), Normalized)
+    with pytest.raises(InvalidInputError, match="normalization: expected none, as mnist-plain is shipped whole"):
+        load_model("mnist-plain", normalization=HALF)
+    assert not isinstance(load_model("mnist-plain", normalization="none"), Normalized)
 
 
 def test_weights_with_their_card_beside_them_are_a_model(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_card_may_name_only_architectures_of_ours_and_nothing_is_imported_for_
     shutil.copy(zoo.path("mnist-plain"), here / "mine.safetensors")
     card = json.loads(zoo.path("mnist-plain").with_suffix(".json").read_text())
     (here / "mine.json").write_text(json.dumps({**card, "architecture": architecture}))
-    with pytest.raises(SubjectError) as caught:
+    with pytest.raises(LoadError) as caught:
         load_model("mine.safetensors")
     assert f"got {architecture!r}" in str(caught.value)
     assert "give package.module:factory as the model and this file as its weights (--weights mine.safetensors)" in str(
@@ -137,16 +137,16 @@ def test_weights_are_loaded_into_a_factorys_model(generator: torch.Generator, he
     assert_ready(model)
 
 
-def test_a_normalisation_is_put_inside_the_model(here: Path) -> None:
+def test_a_normalization_is_put_inside_the_model(here: Path) -> None:
     plain = load_model("nets_for_a_test:ready")
-    model = load_model("nets_for_a_test:ready", normalisation=HALF)
+    model = load_model("nets_for_a_test:ready", normalization=HALF)
     assert_ready(model)
     torch.testing.assert_close(model(torch.full((1, 3, 2, 2), 0.75)), plain(torch.full((1, 3, 2, 2), 0.5)))
 
 
-def test_without_a_normalisation_nothing_is_put_inside(here: Path) -> None:
+def test_without_a_normalization_nothing_is_put_inside(here: Path) -> None:
     assert not isinstance(load_model("nets_for_a_test:net"), Normalized)
-    assert not isinstance(load_model("nets_for_a_test:net", normalisation="none"), Normalized)
+    assert not isinstance(load_model("nets_for_a_test:net", normalization="none"), Normalized)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_without_a_normalisation_nothing_is_put_inside(here: Path) -> None:
     ],
 )
 def test_a_source_that_gives_no_model_is_answered_with_the_reason(source: str, message: str, here: Path) -> None:
-    with pytest.raises(SubjectError) as caught:
+    with pytest.raises(LoadError) as caught:
         load_model(source)
     assert message in str(caught.value)
     assert source.removeprefix("./") in str(caught.value)
@@ -185,7 +185,7 @@ def test_a_misspelt_factory_is_answered_with_a_suggestion(source: str, here: Pat
 
 
 def test_the_error_of_a_factory_is_kept_as_the_cause(here: Path) -> None:
-    with pytest.raises(SubjectError) as caught:
+    with pytest.raises(LoadError) as caught:
         load_model("nets_for_a_test:broken")
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -220,7 +220,7 @@ def test_a_file_of_weights_alone_is_no_model(
     save: Callable[[Path, nn.Module], None], generator: torch.Generator, tmp_path: Path
 ) -> None:
     save(tmp_path / "w.bin", TinyConv(generator))
-    with pytest.raises(SubjectError, match=r"with weights alone: give the model as package\.module:factory"):
+    with pytest.raises(LoadError, match=r"with weights alone: give the model as package\.module:factory"):
         load_model(str(tmp_path / "w.bin"))
 
 
@@ -234,7 +234,7 @@ def test_a_pickled_model_is_loaded_only_if_trusted(keyword: str, generator: torc
     model, path, marker = TinyConv(generator), tmp_path / "m.pt", tmp_path / "ran"
     model.note = LeavesMarker(marker)
     torch.save(model, path)
-    with pytest.raises(SubjectError, match=r"runs code when it is loaded.*--trust-model-code"):
+    with pytest.raises(LoadError, match=r"runs code when it is loaded.*--trust-model-code"):
         load_model(str(path))
     assert not marker.exists()
     loaded = load_model(str(path), **{keyword: True})

@@ -37,7 +37,7 @@ def test_double_pixels_stay_double(generator: torch.Generator) -> None:
     assert Normalized(nn.Identity(), THREE)(pixels).dtype == torch.float64
 
 
-def test_features_without_height_and_width_are_normalised_too(generator: torch.Generator) -> None:
+def test_features_without_height_and_width_are_normalized_too(generator: torch.Generator) -> None:
     features = torch.rand(2, 3, generator=generator)
     expected = (features - torch.tensor(THREE.mean)) / torch.tensor(THREE.std)
     torch.testing.assert_close(Normalized(nn.Identity(), THREE)(features), expected)
@@ -65,7 +65,7 @@ def test_another_number_of_channels_is_an_error_that_says_so(shape: tuple[int, .
         ((0.5,), (float("inf"),), "deviations > 0"),
     ],
 )
-def test_a_normalisation_that_cannot_be_is_refused(mean: tuple[float], std: tuple[float], message: str) -> None:
+def test_a_normalization_that_cannot_be_is_refused(mean: tuple[float], std: tuple[float], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         Normalization(mean, std)
 

@@ -14,7 +14,7 @@ import torch
 
 from pdpgd import errors
 from pdpgd.data.loading import load_data
-from pdpgd.errors import InvalidInputError, MissingExtraError, SubjectError, UnknownNameError
+from pdpgd.errors import InvalidInputError, LoadError, MissingExtraError, UnknownNameError
 from pdpgd.evaluation.model_handle import NamedModel, checksum_of
 from pdpgd.models import paper_nets
 from pdpgd.models.architectures import ARCHITECTURES
@@ -57,7 +57,7 @@ def home(cache: Path, mat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def complaint(path: Path | None = None, name: str = "mnist-plain") -> str:
-    with pytest.raises(SubjectError) as caught:
+    with pytest.raises(LoadError) as caught:
         load_model(f"paper:{name}", weights=path)
     return str(caught.value)
 
@@ -180,7 +180,7 @@ def test_a_git_lfs_pointer_is_told_from_the_file_it_stands_for(home: Path, mat: 
 def test_a_file_that_is_none_of_matlabs_is_named(content: bytes, words: str, tmp_path: Path) -> None:
     path = tmp_path / "wrong.mat"
     path.write_bytes(content)
-    with pytest.raises(SubjectError, match=rf"wrong\.mat: expected a MATLAB file up to version 7\.2, got .*{words}"):
+    with pytest.raises(LoadError, match=rf"wrong\.mat: expected a MATLAB file up to version 7\.2, got .*{words}"):
         load_model("paper:mnist-plain", weights=path)
 
 
@@ -196,7 +196,7 @@ def test_a_file_that_is_cut_short_is_named(kept: float, words: str, mat: Path, t
     content = mat.read_bytes()
     path = tmp_path / "short.mat"
     path.write_bytes(content[: int(kept * len(content))])
-    with pytest.raises(SubjectError, match=rf"short\.mat: {words}"):
+    with pytest.raises(LoadError, match=rf"short\.mat: {words}"):
         load_model("paper:mnist-plain", weights=path)
 
 
@@ -238,9 +238,9 @@ def test_an_unknown_name_is_answered_with_a_suggestion() -> None:
         load_model("paper:")
 
 
-def test_a_normalisation_is_refused_because_the_net_has_its_own(mat: Path) -> None:
-    with pytest.raises(InvalidInputError, match="expected none, as paper:mnist-plain normalises its inputs itself"):
-        load_model("paper:mnist-plain", weights=mat, normalisation=Normalization((0.5,), (0.5,)))
+def test_a_normalization_is_refused_because_the_net_has_its_own(mat: Path) -> None:
+    with pytest.raises(InvalidInputError, match="expected none, as paper:mnist-plain normalizes its inputs itself"):
+        load_model("paper:mnist-plain", weights=mat, normalization=Normalization((0.5,), (0.5,)))
 
 
 def test_a_run_knows_the_net_by_its_name_its_file_and_its_weights(mat: Path) -> None:
@@ -278,7 +278,7 @@ def test_the_published_net_has_the_accuracy_that_the_paper_gives(name: str, shar
         pytest.skip(f"{PAPER_NETS[name].file.name} is not on this machine")
     try:
         samples = load_data("mnist-1000" if name.startswith("mnist") else "cifar10", download=False)
-    except SubjectError as error:
+    except LoadError as error:
         pytest.skip(f"CIFAR-10 is not on this machine: {error}")
     images, labels = samples.batch(range(1000))
     model = load_model(f"paper:{name}")

@@ -82,7 +82,7 @@ def test_a_model_of_other_classes_is_refused(outputs: int) -> None:
 
 
 @pytest.mark.parametrize("outputs", [9, 1000])
-def test_a_model_is_loaded_behind_its_normalisation_and_before_its_pool(
+def test_a_model_is_loaded_behind_its_normalization_and_before_its_pool(
     outputs: int, generator: torch.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -90,7 +90,7 @@ def test_a_model_is_loaded_behind_its_normalisation_and_before_its_pool(
     net = nn.Sequential(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(12, outputs))
     torch.save(net.state_dict(), "w.pt")
     source = f"pooled_net_{outputs}:net"
-    model = load_model(source, weights="w.pt", normalisation=PRESETS["imagenet"], pool="restricted-imagenet")
+    model = load_model(source, weights="w.pt", normalization=PRESETS["imagenet"], pool="restricted-imagenet")
     images = torch.rand(2, 3, 4, 4, generator=generator)
     assert model(images).shape == (2, 9)
     assert torch.equal(model(images), Pooled(Normalized(net, PRESETS["imagenet"]), POOL)(images))

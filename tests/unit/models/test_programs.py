@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pdpgd.errors import ModelError, PdpgdWarning, SubjectError
+from pdpgd.errors import LoadError, ModelError, PdpgdWarning
 from pdpgd.models.loading import load_model
 from pdpgd.models.normalization import Normalization
 from support.models import TinyConv
@@ -85,12 +85,12 @@ def test_a_saved_program_answers_and_slopes_as_the_model_does(
 
 
 @pytest.mark.parametrize(("save", "name"), [(save_traced, "m.pt"), (save_exported, "m.pt2")])
-def test_a_saved_program_is_normalised_like_any_model(
+def test_a_saved_program_is_normalized_like_any_model(
     save: Callable[[nn.Module, Path], None], name: str, model: TinyConv, generator: torch.Generator, tmp_path: Path
 ) -> None:
     save(model, tmp_path / name)
     loaded = load_model(
-        str(tmp_path / name), trust_model_code=True, normalisation=Normalization((0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
+        str(tmp_path / name), trust_model_code=True, normalization=Normalization((0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
     )
     images = torch.rand(2, *SHAPE, generator=generator)
     shifted = images - torch.tensor([0.1, 0.2, 0.3]).reshape(3, 1, 1)
@@ -148,7 +148,7 @@ class Two(nn.Module):
 
 def test_a_program_of_two_inputs_is_refused(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(Two(), (torch.zeros(2), torch.zeros(2))), tmp_path / "m.pt2")
-    with pytest.raises(SubjectError, match="expected a program of one input, got 2: first, second"):
+    with pytest.raises(LoadError, match="expected a program of one input, got 2: first, second"):
         load(tmp_path / "m.pt2")
 
 
@@ -199,11 +199,11 @@ def test_code_hidden_in_an_exported_program_is_refused_and_does_not_run(
     path, marker = tmp_path / "m.pt2", tmp_path / "ran"
     save_exported(model, path)
     hide(path, marker)
-    with pytest.raises(SubjectError, match=r"got a torch\.export archive, which runs code .*--trust-model-code"):
+    with pytest.raises(LoadError, match=r"got a torch\.export archive, which runs code .*--trust-model-code"):
         load_model(str(path))
     assert not marker.exists()
     # Whether torch makes a model of it after the code has run is up to torch.
-    with contextlib.suppress(SubjectError):
+    with contextlib.suppress(LoadError):
         load(path)
     assert marker.exists()
 
@@ -226,7 +226,7 @@ def test_a_script_that_writes_files_is_refused_and_does_not_run(tmp_path: Path) 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         torch.jit.save(torch.jit.script(Writing(str(precious))), path)
-    with pytest.raises(SubjectError, match=r"got a TorchScript program, which runs code .*--trust-model-code"):
+    with pytest.raises(LoadError, match=r"got a TorchScript program, which runs code .*--trust-model-code"):
         load_model(str(path))(torch.zeros(2, *SHAPE))
     assert precious.read_text() == "mine"
     load(path)(torch.zeros(2, *SHAPE))
@@ -238,7 +238,7 @@ def test_a_program_without_a_trap_is_refused_too(
     save: Callable[[nn.Module, Path], None], name: str, model: TinyConv, tmp_path: Path
 ) -> None:
     save(model, tmp_path / name)
-    with pytest.raises(SubjectError, match=rf"{name}: expected .*, got .* if you trust .* give --trust-model-code"):
+    with pytest.raises(LoadError, match=rf"{name}: expected .*, got .* if you trust .* give --trust-model-code"):
         load_model(str(tmp_path / name))
     load_model(str(tmp_path / name), trust_pickle=True)
 
@@ -250,7 +250,7 @@ def test_a_program_that_is_cut_short_is_reported(
     path = tmp_path / name
     save(model, path)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(SubjectError, match="cut short or damaged"):
+    with pytest.raises(LoadError, match="cut short or damaged"):
         load(path)
 
 
@@ -260,7 +260,7 @@ def test_a_script_with_damaged_code_is_reported(model: TinyConv, tmp_path: Path)
     with zipfile.ZipFile(path) as archive:
         sources = [name.partition("/")[2] for name in archive.namelist() if name.endswith(".py")]
     with_entries(path, **dict.fromkeys(sources, b"this is no code"))
-    with pytest.raises(SubjectError, match="expected a TorchScript model, got one that torch cannot load"):
+    with pytest.raises(LoadError, match="expected a TorchScript model, got one that torch cannot load"):
         load(path)
 
 
@@ -268,7 +268,7 @@ def test_an_export_with_a_damaged_graph_is_reported(model: TinyConv, tmp_path: P
     path = tmp_path / "m.pt2"
     save_exported(model, path)
     with_entries(path, **{"models/model.json": b"{}"})
-    with pytest.raises(SubjectError, match="expected an exported program, got one that torch cannot load"):
+    with pytest.raises(LoadError, match="expected an exported program, got one that torch cannot load"):
         load(path)
 
 
@@ -279,5 +279,5 @@ def test_a_program_given_as_weights_is_reported(
     from pdpgd.models.weights import read_weights
 
     save(model, tmp_path / name)
-    with pytest.raises(SubjectError, match=r"expected weights, got a whole model of torch\.(jit|export)"):
+    with pytest.raises(LoadError, match=r"expected weights, got a whole model of torch\.(jit|export)"):
         read_weights(tmp_path / name)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import pdpgd
-from pdpgd.errors import InvalidInputError, MissingExtraError, SubjectError
+from pdpgd.errors import InvalidInputError, LoadError, MissingExtraError
 from pdpgd.models.weights import checksum, load_weights, read_weights, weights_file, write_weights
 from support.hub import offline_hub, put
 from support.models import TinyConv
@@ -98,7 +98,7 @@ def test_a_prefix_that_is_the_models_own_is_kept(model: TinyConv, generator: tor
 
 def test_two_sets_of_weights_in_one_file_are_not_chosen_from(model: TinyConv, tmp_path: Path) -> None:
     torch.save({"model": model.state_dict(), "ema": model.state_dict()}, tmp_path / "w.pt")
-    with pytest.raises(SubjectError, match="expected one set of weights, got 2: model, ema"):
+    with pytest.raises(LoadError, match="expected one set of weights, got 2: model, ema"):
         read_weights(tmp_path / "w.pt")
 
 
@@ -108,7 +108,7 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(
 ) -> None:
     marker, path = tmp_path / "ran", tmp_path / "w.pt"
     save({"weight": LeavesMarker(marker)}, path)
-    with pytest.raises(SubjectError, match=r"runs code when it is loaded.*--trust-model-code"):
+    with pytest.raises(LoadError, match=r"runs code when it is loaded.*--trust-model-code"):
         read_weights(path)
     assert not marker.exists()
 
@@ -123,7 +123,7 @@ def test_a_trusted_pickle_runs(save: Callable[[object, Path], None], model: Tiny
 
 def test_a_pickled_model_is_refused_and_if_trusted_gives_its_weights(model: TinyConv, tmp_path: Path) -> None:
     torch.save(model, tmp_path / "w.pt")
-    with pytest.raises(SubjectError, match=r"asks for support\.models\.TinyConv"):
+    with pytest.raises(LoadError, match=r"asks for support\.models\.TinyConv"):
         read_weights(tmp_path / "w.pt")
     assert_same(read_weights(tmp_path / "w.pt", trust_model_code=True), model.state_dict())
 
@@ -147,7 +147,7 @@ def test_damaged_safetensors_are_reported_as_such(
     path = tmp_path / "w.safetensors"
     write_weights(path, model)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(SubjectError, match="expected safetensors, got a file that is cut short or damaged"):
+    with pytest.raises(LoadError, match="expected safetensors, got a file that is cut short or damaged"):
         read_weights(path)
 
 
@@ -155,7 +155,7 @@ def test_a_torch_file_that_is_cut_short_is_reported_as_such(model: TinyConv, tmp
     path = tmp_path / "w.pt"
     torch.save(model.state_dict(), path)
     path.write_bytes(cut(path.read_bytes()))
-    with pytest.raises(SubjectError, match="cut short or damaged"):
+    with pytest.raises(LoadError, match="cut short or damaged"):
         read_weights(path)
 
 
@@ -163,7 +163,7 @@ def test_an_old_torch_file_that_is_cut_short_is_damaged_not_dangerous(model: Tin
     path = tmp_path / "w.pt"
     save_old(model.state_dict(), path)
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(SubjectError, match="cannot be read"):
+    with pytest.raises(LoadError, match="cannot be read"):
         read_weights(path)
 
 
@@ -171,7 +171,7 @@ def test_a_damaged_pickle_inside_a_torch_file_is_reported(model: TinyConv, tmp_p
     path = tmp_path / "w.pt"
     torch.save(model.state_dict(), path)
     path.write_bytes(path.read_bytes().replace(b"first.weight", b"first.\xff\xffight", 1))
-    with pytest.raises(SubjectError, match="cannot be read"):
+    with pytest.raises(LoadError, match="cannot be read"):
         read_weights(path)
 
 
@@ -181,7 +181,7 @@ def test_a_damaged_pickle_inside_a_torch_file_is_reported(model: TinyConv, tmp_p
 )
 def test_a_file_that_is_no_weights_is_reported(content: bytes, message: str, trust: bool, tmp_path: Path) -> None:
     (tmp_path / "w.pt").write_bytes(content)
-    with pytest.raises(SubjectError, match=message):
+    with pytest.raises(LoadError, match=message):
         read_weights(tmp_path / "w.pt", trust_model_code=trust)
 
 
@@ -198,19 +198,19 @@ def test_a_file_that_is_no_weights_is_reported(content: bytes, message: str, tru
 )
 def test_a_torch_file_without_named_tensors_is_reported(content: object, message: str, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "w.pt")
-    with pytest.raises(SubjectError, match=f"expected tensors by name, {message}"):
+    with pytest.raises(LoadError, match=f"expected tensors by name, {message}"):
         read_weights(tmp_path / "w.pt")
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     for use in (read_weights, checksum):
-        with pytest.raises(SubjectError, match="expected a file, got none there"):
+        with pytest.raises(LoadError, match="expected a file, got none there"):
             use(tmp_path / "w.pt")
 
 
 def test_a_directory_is_reported(tmp_path: Path) -> None:
     for use in (read_weights, checksum):
-        with pytest.raises(SubjectError, match="expected a file, got a directory"):
+        with pytest.raises(LoadError, match="expected a file, got a directory"):
             use(tmp_path)
 
 
@@ -219,7 +219,7 @@ def test_another_zip_file_is_reported(tmp_path: Path) -> None:
 
     with zipfile.ZipFile(tmp_path / "w.pt", "w") as archive:
         archive.writestr("readme.txt", "hello")
-    with pytest.raises(SubjectError, match=r"got another zip file, with \['readme.txt'\]"):
+    with pytest.raises(LoadError, match=r"got another zip file, with \['readme.txt'\]"):
         read_weights(tmp_path / "w.pt")
 
 
@@ -237,7 +237,7 @@ def test_weights_that_do_not_fit_are_listed_and_nothing_is_loaded(model: TinyCon
     del state["first.weight"]
     state.update({f"extra{number}": torch.zeros(1) for number in range(6)})
     write_weights(tmp_path / "w.safetensors", state)
-    with pytest.raises(SubjectError) as caught:
+    with pytest.raises(LoadError) as caught:
         load_weights(model, tmp_path / "w.safetensors")
     assert str(caught.value).endswith(
         "expected the weights of TinyConv, got others: 1 missing (first.weight); "
@@ -257,7 +257,7 @@ def test_a_full_disk_leaves_the_old_file_as_it_was(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SubjectError, match=r"No space left on device; what was there before is untouched"):
+    with pytest.raises(LoadError, match=r"No space left on device; the former content is unchanged"):
         write_weights(path, model)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
@@ -266,12 +266,12 @@ def test_a_full_disk_leaves_the_old_file_as_it_was(
 LIMITED = """
 import resource, sys, torch
 from pathlib import Path
-from pdpgd.errors import SubjectError
+from pdpgd.errors import LoadError
 from pdpgd.models.weights import write_weights
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
     write_weights(Path(sys.argv[1]), {"weight": torch.zeros(1 << 16)})
-except SubjectError as error:
+except LoadError as error:
     print(error)
 """
 
@@ -285,17 +285,17 @@ def test_a_write_that_the_system_stops_midway_leaves_the_old_file_as_it_was(tmp_
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(path)], env=environment, capture_output=True, text=True, check=True
     )
-    assert "File too large; what was there before is untouched" in done.stdout
+    assert "File too large; the former content is unchanged" in done.stdout
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_weights_are_not_written_over_a_directory_or_a_device(model: TinyConv, tmp_path: Path) -> None:
-    with pytest.raises(SubjectError, match="got a directory or a device"):
+    with pytest.raises(LoadError, match="got a directory or a device"):
         write_weights(tmp_path, model)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(SubjectError, match="got a directory or a device"):
+    with pytest.raises(LoadError, match="got a directory or a device"):
         write_weights(pipe, model)
     assert pipe.is_fifo()
 
@@ -303,7 +303,7 @@ def test_weights_are_not_written_over_a_directory_or_a_device(model: TinyConv, t
 @pytest.mark.parametrize("parent", ["nowhere", "file"])
 def test_a_place_that_cannot_be_written_is_reported(parent: str, model: TinyConv, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(SubjectError, match="expected room and leave to write"):
+    with pytest.raises(LoadError, match="expected enough space and permission to write"):
         write_weights(tmp_path / parent / "w.safetensors", model)
 
 
@@ -380,7 +380,7 @@ def test_a_file_that_cannot_be_had_is_named_with_the_command_that_gets_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offline_hub(tmp_path, monkeypatch)
-    with pytest.raises(SubjectError) as caught:
+    with pytest.raises(LoadError) as caught:
         weights_file("hf:lab/nets/deep/net.ckpt")
     assert "hf:lab/nets/deep/net.ckpt: expected a file in the cache of Hugging Face" in str(caught.value)
     assert str(tmp_path) in str(caught.value)

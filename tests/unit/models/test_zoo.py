@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pdpgd.data.loading import load_data
-from pdpgd.errors import SubjectError, UnknownNameError
+from pdpgd.errors import LoadError, UnknownNameError
 from pdpgd.models import zoo
 from pdpgd.models.architectures import ARCHITECTURES, architecture_by_name
 from pdpgd.models.loading import load_model
@@ -75,21 +75,21 @@ def test_weights_that_are_not_those_of_the_card_are_refused(copied: Path) -> Non
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    with pytest.raises(SubjectError, match=r"mnist-plain.safetensors: expected the checksum .* of its card, got"):
+    with pytest.raises(LoadError, match=r"mnist-plain.safetensors: expected the checksum .* of its card, got"):
         load_model("mnist-plain")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"name": "mnist-plain"}'])
 def test_a_card_that_is_none_is_refused(copied: Path, content: str) -> None:
     (copied / "mnist-plain.json").write_text(content)
-    with pytest.raises(SubjectError, match=r"mnist-plain.json: expected a model card"):
+    with pytest.raises(LoadError, match=r"mnist-plain.json: expected a model card"):
         load_model("mnist-plain")
 
 
 def test_a_card_of_a_later_format_is_refused(copied: Path) -> None:
     card = copied / "mnist-plain.json"
     card.write_text(json.dumps({**json.loads(card.read_text()), "format": 2}))
-    with pytest.raises(SubjectError, match="expected a model card of format 1"):
+    with pytest.raises(LoadError, match="expected a model card of format 1"):
         load_model("mnist-plain")
 
 
@@ -97,7 +97,7 @@ def test_a_card_of_a_later_format_is_refused(copied: Path) -> None:
 def test_an_entry_of_a_card_that_is_of_another_kind_is_named(name: str, copied: Path) -> None:
     card = copied / "mnist-plain.json"
     card.write_text(json.dumps({**json.loads(card.read_text()), name: None}))
-    with pytest.raises(SubjectError, match=rf"mnist-plain.json: expected {name} as a .*, got NoneType"):
+    with pytest.raises(LoadError, match=rf"mnist-plain.json: expected {name} as a .*, got NoneType"):
         load_model("mnist-plain")
 
 
@@ -128,7 +128,7 @@ def test_weights_of_the_papers_cifar_net_from_before_its_padding_was_put_right_a
     model = architecture_by_name("cifar10-paper").untrained()
     former = torch.nn.Sequential(*(layer for layer in model if not isinstance(layer, torch.nn.ZeroPad2d)))
     write_weights(tmp_path / "former.safetensors", former)
-    with pytest.raises(SubjectError, match="expected the weights of Sequential, got others"):
+    with pytest.raises(LoadError, match="expected the weights of Sequential, got others"):
         load_weights(model, tmp_path / "former.safetensors")
 
 

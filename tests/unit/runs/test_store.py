@@ -254,7 +254,7 @@ def test_a_second_run_is_kept_out_and_let_in_when_the_first_is_gone(run: Run, fi
     before = files(finished)
     with (
         DiskStore(finished).exclusive(),
-        pytest.raises(StorageError, match="another run is at work in this directory"),
+        pytest.raises(StorageError, match="another run is using this directory"),
     ):
         run()
     assert files(finished) == before

@@ -16,7 +16,7 @@ LINF = (Threat("linf", 0.3),)
     "settings",
     [
         {"inner": "pdg", "threats": LINF},
-        {"optimiser": "sdg"},
+        {"optimizer": "sdg"},
         {"augment": "flip-crop"},
         {"inner": "pgd", "threats": (Threat("l1", 5.0),)},
         {"inner": "pdpgd", "threats": (Threat("l0", 5.0),)},

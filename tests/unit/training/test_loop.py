@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ import torch
 from torch import Generator, nn
 
 from pdpgd.data.dataset import ArraySamples
-from pdpgd.errors import InvalidInputError, ModelError, SubjectError
+from pdpgd.errors import InvalidInputError, LoadError, ModelError
+from pdpgd.progress import ProgressListener
 from pdpgd.training.config import Threat, TrainingConfig
-from pdpgd.training.loop import Progress, rate_share, train
+from pdpgd.training.loop import rate_share, train
 
 CONFIG = TrainingConfig(epochs=3, batch=8, rate=0.01, inner="fast", threats=(Threat("linf", 0.1),), augment="crop-flip")
 
@@ -45,12 +47,23 @@ class PowerCutError(Exception):
     """The power went."""
 
 
-def cut_after(steps: int) -> object:
-    def watch(progress: Progress) -> None:
-        if progress.step == steps:
-            raise PowerCutError
+class Steps(ProgressListener):
+    """Records the steps of a training, and may cut the power after one of them."""
 
-    return watch
+    def __init__(self, cut_after: int | None = None) -> None:
+        self.taken: list[int] = []
+        self.details: list[str] = []
+        self._cut_after = cut_after
+
+    def started(self, stage: str, total: int, done: int = 0) -> None:
+        self.stage, self.total, self._step = stage, total, done
+
+    def advanced(self, amount: float = 1.0, detail: str = "") -> None:
+        self._step += round(amount)
+        self.taken.append(self._step)
+        self.details.append(detail)
+        if self._step == self._cut_after:
+            raise PowerCutError
 
 
 def test_a_plain_training_learns_what_there_is_to_learn(samples: ArraySamples) -> None:
@@ -68,14 +81,21 @@ def test_a_training_that_was_cut_off_ends_with_the_weights_of_one_that_was_not(
     whole = train(net(), samples, CONFIG)
     path = tmp_path / "run.checkpoint"
     with pytest.raises(PowerCutError):
-        train(net(), samples, CONFIG, checkpoint=path, checkpoint_every=2, observe=cut_after(stop))
-    steps: list[int] = []
-    resumed = train(
-        net(), samples, CONFIG, checkpoint=path, checkpoint_every=2, observe=lambda seen: steps.append(seen.step)
-    )
+        train(net(), samples, CONFIG, checkpoint=path, checkpoint_every=2, progress=Steps(stop))
+    steps = Steps()
+    resumed = train(net(), samples, CONFIG, checkpoint=path, checkpoint_every=2, progress=steps)
     assert same_weights(whole, resumed)
-    # The step at which the power went is not in the checkpoint yet: its hook came first.
-    assert steps == list(range((stop - 1) // 2 * 2 + 1, 16))
+    # The step at which the power went is not in the checkpoint yet: the listener was called first.
+    assert steps.taken == list(range((stop - 1) // 2 * 2 + 1, 16))
+    assert (steps.stage, steps.total) == ("training", 15)
+
+
+def test_a_listener_is_told_epoch_loss_and_accuracy_of_each_step(samples: ArraySamples) -> None:
+    steps = Steps()
+    train(net(), samples, TrainingConfig(epochs=2, batch=20, rate=0.01), progress=steps)
+    assert steps.taken == [1, 2, 3, 4]
+    assert [detail.split()[1] for detail in steps.details] == ["1", "1", "2", "2"]
+    assert all(re.fullmatch(r"epoch \d  loss \d+\.\d{3}  accuracy \d+%", detail) for detail in steps.details)
 
 
 def test_the_seed_decides_the_weights_and_the_global_random_state_does_not(samples: ArraySamples) -> None:
@@ -95,11 +115,11 @@ def test_a_training_leaves_the_global_random_state_as_it_was(samples: ArraySampl
 def test_a_checkpoint_of_another_training_is_refused(samples: ArraySamples, tmp_path: Path) -> None:
     path = tmp_path / "run.checkpoint"
     train(net(), samples, CONFIG, checkpoint=path)
-    with pytest.raises(SubjectError, match="expected a checkpoint of this training"):
+    with pytest.raises(LoadError, match="expected a checkpoint of this training"):
         train(net(), samples, TrainingConfig(**{**vars(CONFIG), "epochs": 4}), checkpoint=path)
     other = net()
     torch.nn.init.zeros_(next(other.parameters()))
-    with pytest.raises(SubjectError, match="expected a checkpoint of this training"):
+    with pytest.raises(LoadError, match="expected a checkpoint of this training"):
         train(other, samples, CONFIG, checkpoint=path)
 
 
@@ -109,7 +129,7 @@ def test_a_file_that_is_no_checkpoint_is_refused_and_kept(
 ) -> None:
     path = tmp_path / "run.checkpoint"
     path.write_bytes(content)
-    with pytest.raises(SubjectError, match="expected a checkpoint"):
+    with pytest.raises(LoadError, match="expected a checkpoint"):
         train(net(), samples, CONFIG, checkpoint=path)
     assert path.read_bytes() == content
 
@@ -119,14 +139,14 @@ def test_a_full_disk_keeps_the_checkpoint_before(
 ) -> None:
     path = tmp_path / "run.checkpoint"
     with pytest.raises(PowerCutError):
-        train(net(), samples, CONFIG, checkpoint=path, checkpoint_every=2, observe=cut_after(3))
+        train(net(), samples, CONFIG, checkpoint=path, checkpoint_every=2, progress=Steps(3))
     before = path.read_bytes()
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SubjectError, match=r"expected room and leave to write .* No space left"):
+    with pytest.raises(LoadError, match=r"expected enough space and permission to write .* No space left"):
         train(net(), samples, CONFIG, checkpoint=path, checkpoint_every=2)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["run.checkpoint"]

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from torch import nn
 
-from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, PdpgdError, SubjectError
+from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, LoadError, PdpgdError
 from pdpgd.models import programs
 from pdpgd.models.normalization import Normalization
 
@@ -25,8 +25,8 @@ class Adapter(Protocol):
         """The model with its weights: those of the file, or those the library downloads."""
         ...
 
-    def own_normalisation(self, name: str, model: nn.Module) -> Normalization | None:
-        """How its inputs were normalised in training; None if the model does that itself."""
+    def own_normalization(self, name: str, model: nn.Module) -> Normalization | None:
+        """How its inputs were normalized in training; None if the model does that itself."""
         ...
 
 
@@ -42,7 +42,7 @@ def loading(source: str, *, trust_model_code: bool) -> Iterator[None]:
         refused = None if trust_model_code else programs.refused_in(error)
         if refused is not None:
             raise programs.refusal(source, refused) from error
-        raise SubjectError(f"{source}: expected a model, got {type(error).__name__}: {error}") from error
+        raise LoadError(f"{source}: expected a model, got {type(error).__name__}: {error}") from error
 
 
 def unknown(kind: str, name: str, known: Iterable[str], *, listed_by: str) -> InvalidInputError:

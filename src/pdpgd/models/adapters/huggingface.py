@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pdpgd import errors
-from pdpgd.errors import SubjectError
+from pdpgd.errors import LoadError
 from pdpgd.models import programs
 from pdpgd.models.adapters import loading
 from pdpgd.models.import_shims import make_torchvision_importable, quiet_jit
@@ -36,7 +36,7 @@ def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Modu
     transformers = _library("transformers")
     source = f"hf:{name}"
     if name.startswith(("/", ".")) and not Path(name).is_dir():
-        raise SubjectError(f"{source}: expected a directory of save_pretrained, got none there")
+        raise LoadError(f"{source}: expected a directory of save_pretrained, got none there")
     with loading(source, trust_model_code=trust_model_code), _remote_code_refused(source):
         classifier = transformers.AutoModelForImageClassification
         # Never None: transformers would then ask on the terminal, and run the code if anything there says yes.
@@ -60,31 +60,31 @@ def _remote_code_refused(source: str) -> Iterator[None]:
     except ValueError as error:
         if "trust_remote_code" not in str(error):
             raise
-        raise SubjectError(
+        raise LoadError(
             f"{source}: expected a model of transformers, got one with Python code of its own, which runs when it is "
             f"loaded; {programs.CONSENT}"
         ) from error
 
 
-def own_normalisation(name: str, model: nn.Module) -> Normalization | None:
+def own_normalization(name: str, model: nn.Module) -> Normalization | None:
     """What its image processor does to pixels in [0, 1]."""
     source = f"hf:{name}"
     library = _library("transformers.image_processing_base")
-    advice = "say the normalisation, or that there is none"
+    advice = "say the normalization, or that there is none"
     try:
         with loading(source, trust_model_code=False):
             settings, _ = library.ImageProcessingMixin.get_image_processor_dict(name)
-    except SubjectError as error:
-        raise SubjectError(f"{source}: expected an image processor, got none that reads: {advice} ({error})") from error
+    except LoadError as error:
+        raise LoadError(f"{source}: expected an image processor, got none that reads: {advice} ({error})") from error
     # Pixels are scaled from 0 to 255 to [0, 1] first, if they are scaled as nearly every processor does.
     scale = settings.get("rescale_factor", 1 / 255)
     if not settings.get("do_rescale", True) or settings.get("rescale_offset") or not math.isclose(scale, 1 / 255):
-        raise SubjectError(f"{source}: expected pixels scaled to [0, 1], got another scale: {advice}")
+        raise LoadError(f"{source}: expected pixels scaled to [0, 1], got another scale: {advice}")
     if not settings.get("do_normalize", True):
         return None
     mean, std = settings.get("image_mean"), settings.get("image_std")
     if not isinstance(mean, list) or not isinstance(std, list):
-        raise SubjectError(f"{source}: expected image_mean and image_std of its image processor, got none: {advice}")
+        raise LoadError(f"{source}: expected image_mean and image_std of its image processor, got none: {advice}")
     return Normalization(tuple(mean), tuple(std))
 
 
@@ -99,4 +99,4 @@ def _check_trained(source: str, report: dict[str, Any]) -> None:
     """transformers fills what a checkpoint lacks, such as the head of another task, with random numbers."""
     untrained = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
     if untrained:
-        raise SubjectError(f"{source}: expected a trained classifier, got no weights for {', '.join(untrained[:4])}")
+        raise LoadError(f"{source}: expected a trained classifier, got no weights for {', '.join(untrained[:4])}")

@@ -1,4 +1,4 @@
-"""robustbench:NAME, or robustbench:DATASET/THREAT/NAME. Its models take pixels: what normalises them is inside."""
+"""robustbench:NAME, or robustbench:DATASET/THREAT/NAME. Its models take pixels: what normalizes them is inside."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from pdpgd import errors
-from pdpgd.errors import InvalidInputError, SubjectError, UnknownNameError
+from pdpgd.errors import InvalidInputError, LoadError, UnknownNameError
 from pdpgd.models.adapters import loading, unknown
 from pdpgd.models.import_shims import make_torchvision_importable, robustbench_importable
 
@@ -35,7 +35,7 @@ def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Modu
         return _load(library, model, Path(folder), dataset, threat, trust_model_code)
 
 
-def own_normalisation(name: str, model: nn.Module) -> None:
+def own_normalization(name: str, model: nn.Module) -> None:
     return None
 
 
@@ -70,11 +70,11 @@ def _entry(name: str) -> tuple[str, str, str, str | list[str] | None]:
 def _check_place(weights: Path, model: str, downloaded: str | list[str] | None) -> None:
     """Weights that robustbench would pass over in silence are refused."""
     if not weights.exists():
-        raise SubjectError(f"{weights}: expected a file or a folder of downloads, got none there")
+        raise LoadError(f"{weights}: expected a file or a folder of downloads, got none there")
     if not downloaded:
-        raise SubjectError(f"weights: expected none, as robustbench takes those of {model} from timm, got {weights}")
+        raise LoadError(f"weights: expected none, as robustbench takes those of {model} from timm, got {weights}")
     if isinstance(downloaded, list) and not weights.is_dir():
-        raise SubjectError(
+        raise LoadError(
             f"{weights}: expected a folder, as {model} has {len(downloaded)} files of weights, got one file"
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from pdpgd import errors
-from pdpgd.errors import SubjectError
+from pdpgd.errors import LoadError
 from pdpgd.models.adapters import loading, unknown
 from pdpgd.models.import_shims import make_torchvision_importable, quiet_jit
 from pdpgd.models.normalization import Normalization
@@ -35,12 +35,10 @@ def untrained(name: str, *, classes: int) -> nn.Module:
     return model
 
 
-def own_normalisation(name: str, model: nn.Module) -> Normalization:
+def own_normalization(name: str, model: nn.Module) -> Normalization:
     config = _config(model)
     if not config.get("mean") or not config.get("std"):
-        raise SubjectError(
-            f"timm:{name}: expected its mean and std in its pretrained_cfg, got none; say which they are"
-        )
+        raise LoadError(f"timm:{name}: expected its mean and std in its pretrained_cfg, got none; say which they are")
     return Normalization(tuple(config["mean"]), tuple(config["std"]))
 
 

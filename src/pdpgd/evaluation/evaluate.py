@@ -13,7 +13,7 @@ import torch
 from pdpgd.attacks.base import AttackResult
 from pdpgd.classifier import Model
 from pdpgd.data.dataset import Samples
-from pdpgd.errors import InvalidInputError
+from pdpgd.errors import InvalidInputError, renamed_keyword
 from pdpgd.evaluation import provenance
 from pdpgd.evaluation.attack_call import attack_spec, check_attack, library_of
 from pdpgd.evaluation.engines import check_engine, engine_of
@@ -52,6 +52,7 @@ class RunOptions:
     """Address of an existing Ray cluster."""
 
 
+@renamed_keyword("normalisation", "normalization")
 def evaluate(
     model: str | Model,
     data: DataSource,

@@ -16,8 +16,9 @@ from pdpgd.classifier import Model
 from pdpgd.data.dataset import ArraySamples, Samples, numbered_classes, reading, wrap
 from pdpgd.data.loading import load_data
 from pdpgd.errors import InvalidInputError, ModelError
+from pdpgd.models.import_shims import name_on_disk
 from pdpgd.models.loading import is_factory, load_model
-from pdpgd.models.normalization import NormalizationChoice
+from pdpgd.models.normalization import Normalization, NormalizationChoice
 from pdpgd.random import seeded_globally
 
 DataSource = str | Path | Dataset[Any] | DataLoader[Any] | tuple[Tensor, Tensor] | list[Tensor] | Samples
@@ -72,7 +73,7 @@ class NamedModel:
             raise InvalidInputError(f"device: expected one that torch has here, got {device!r} ({error})") from error
 
     def identity(self) -> dict[str, Any]:
-        normalization = None if self.normalization is None else str(self.normalization)
+        normalization = _on_disk(self.normalization)
         sha256 = self.sha256 or checksum_of(self._loaded())
         facts = {"source": self.source, "weights": self.weights, "normalisation": normalization, "sha256": sha256}
         # Only where there are some, so that the specs of all other runs stay as they were.
@@ -112,7 +113,7 @@ class LiveModel:
     def identity(self) -> dict[str, Any]:
         kind = self.model if hasattr(self.model, "__qualname__") else type(self.model)
         return {
-            "source": f"{kind.__module__}.{kind.__qualname__}",
+            "source": name_on_disk(kind),
             "weights": None,
             "normalisation": None,
             "sha256": checksum_of(self.model),
@@ -128,6 +129,13 @@ class LiveModel:
             for tensor in (*self.model.parameters(), *self.model.buffers()):
                 return str(tensor.device)
         return None
+
+
+def _on_disk(normalization: NormalizationChoice) -> str | None:
+    """Return a normalization as spec.json has always spelled it."""
+    if isinstance(normalization, Normalization):
+        return f"Normalisation(mean={normalization.mean}, std={normalization.std})"
+    return normalization
 
 
 def checksum_of(model: Model) -> str:

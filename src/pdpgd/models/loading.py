@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from pdpgd.data import download
-from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, LoadError, UnknownNameError
+from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, LoadError, UnknownNameError, renamed_keyword
 from pdpgd.models import programs, zoo
 from pdpgd.models.adapters import Adapter
 from pdpgd.models.architectures import ARCHITECTURES, architecture_by_name
@@ -38,6 +38,7 @@ FORMS = ("package.module:factory", "a path to a model file", *(f"{zoo}:NAME" for
 SUFFIXES = (".pt", ".pth", ".ts", ".pt2", ".safetensors", ".bin", ".ckpt", ".pkl")
 
 
+@renamed_keyword("normalisation", "normalization")
 def load_model(
     source: str,
     *,

@@ -16,6 +16,7 @@ from pdpgd.data import download
 from pdpgd.errors import FOREIGN_ERRORS, InvalidInputError, LoadError
 from pdpgd.files import replace_file
 from pdpgd.models import programs
+from pdpgd.models.import_shims import PICKLE
 
 # Where training scripts put the weights among other things.
 NESTS = ("state_dict", "model_state_dict", "model", "net")
@@ -116,7 +117,8 @@ def unpickled(path: Path, *, trust_model_code: bool) -> object:
         with warnings.catch_warnings():
             # torch doubts that it can read newer pickle protocols without code; where it cannot, it fails, loudly.
             warnings.filterwarnings("ignore", message="Detected pickle protocol", category=UserWarning)
-            return torch.load(path, map_location="cpu", weights_only=not trust_model_code)
+            pickles = PICKLE if trust_model_code else None
+            return torch.load(path, map_location="cpu", pickle_module=pickles, weights_only=not trust_model_code)
     except OSError as error:
         raise download.unreadable(path, error) from error
     except FOREIGN_ERRORS as error:  # a damaged pickle fails in any way it likes

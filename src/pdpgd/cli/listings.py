@@ -137,7 +137,7 @@ def list_data(options: argparse.Namespace) -> int:
     console.print(table)
     for data in known:
         console.print(f"[bold]{data.name}[/bold]: {data.place}")
-        console.print(Padding(f"{data.origin}. Licence: {data.licence}.", (0, 0, 0, 4)))
+        console.print(Padding(f"{data.origin}. License: {data.license}.", (0, 0, 0, 4)))
     console.print(DATA_ELSEWHERE, markup=False)
     return 0
 

@@ -1,4 +1,4 @@
-"""Images and their labels, as everything above this package sees them."""
+"""Labeled images: the protocol `Samples`, samples in memory, ranges of samples, and samples of torch data sets."""
 
 from __future__ import annotations
 
@@ -17,38 +17,67 @@ from pdpgd.errors import FOREIGN_ERRORS, LoadError, PdpgdError, named
 
 Rows = Sequence[int] | Tensor
 
-# More classes than any data set of images has: a label above it is not a class.
+# More classes than any data set of images has: a larger label is not a class.
 MOST_CLASSES = 100_000
 
 
 class Samples(Protocol):
-    """Labelled images that can be asked for in any order; `batch` reads only what it is asked for."""
+    """Protocol of labeled images that are accessible in any order; `batch` reads only the rows it is given.
+
+    `load_data` returns samples, and every function that takes samples accepts a user's own class of this shape.
+
+    Example:
+        >>> samples = load_data("mnist-1000")
+        >>> images, labels = samples.batch(range(10))
+        >>> images.shape
+        torch.Size([10, 1, 28, 28])
+    """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the data set."""
+        ...
 
     @property
     def labels(self) -> Tensor:
-        """The class of every sample, int64, shape (samples,)."""
+        """Class of each sample, int64, shape (samples,)."""
         ...
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes; a label is a place in it."""
+        """Names of the classes; a label is an index into it."""
         ...
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        ...
 
-    def first(self, count: int) -> Samples: ...
+    def first(self, count: int) -> Samples:
+        """Return the first samples.
+
+        Args:
+            count: Their number.
+        """
+        ...
 
     def batch(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """The images of these rows as float32 in [0, 1], shape (rows, channels, height, width), and their labels."""
+        """Read some samples.
+
+        Args:
+            rows: Indices of the samples.
+
+        Returns:
+            Their images as float32 in [0, 1], of shape (rows, channels, height, width), and their labels.
+
+        Raises:
+            LoadError: An image cannot be read.
+        """
         ...
 
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Turn what a user's own data set raises while it is read into an error that names it."""
+    """Turn exceptions of a user's own data set into a LoadError that names it."""
     try:
         yield
     except PdpgdError:
@@ -59,7 +88,7 @@ def reading(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ArraySamples:
-    """Samples that lie in memory: uint8 (0 to 255) or float32 (0 to 1)."""
+    """Samples in memory, as uint8 (0 to 255) or float32 (0 to 1)."""
 
     name: str
     pixels: Tensor
@@ -92,7 +121,7 @@ class ArraySamples:
 
 @dataclass(frozen=True)
 class SampleRange:
-    """Some consecutive samples of others."""
+    """Consecutive samples of a larger set."""
 
     whole: Samples
     begin: int
@@ -121,7 +150,7 @@ class SampleRange:
 
 
 def numbered_classes(name: str, labels: Tensor) -> tuple[str, ...]:
-    """The names of classes that are known by their labels only: 0 up to the greatest label there is."""
+    """Name classes by their numbers, from 0 to the largest label."""
     greatest = int(labels.max()) if labels.numel() else 0
     if greatest >= MOST_CLASSES:
         raise LoadError(f"{name}: expected labels 0 to {MOST_CLASSES - 1}, got {greatest}")
@@ -129,9 +158,9 @@ def numbered_classes(name: str, labels: Tensor) -> tuple[str, ...]:
 
 
 def check_labels(name: str, labels: Tensor, classes: tuple[str, ...], *, images: int) -> None:
-    """One label an image, int64, and each of them a place in `classes`."""
+    """Raise LoadError unless there is one int64 label per image, each an index into `classes`."""
     if labels.shape != (images,):
-        raise LoadError(f"{name}: expected one label an image, got {tuple(labels.shape)} labels for {images} images")
+        raise LoadError(f"{name}: expected one label per image, got {tuple(labels.shape)} labels for {images} images")
     if labels.dtype != torch.int64:
         raise LoadError(f"{name}: expected labels as int64, got {labels.dtype}")
     wrong = (labels < 0) | (labels >= len(classes))
@@ -143,12 +172,12 @@ def check_labels(name: str, labels: Tensor, classes: tuple[str, ...], *, images:
 
 
 def check_range(name: str, pixels: Tensor) -> None:
-    """Floats lie in [0, 1]; a NaN does not."""
+    """Raise LoadError unless floats are in [0, 1]; NaN is not."""
     if pixels.dtype == torch.uint8 or bool(((pixels >= 0) & (pixels <= 1)).all()):
         return
     inside = ((pixels >= 0) & (pixels <= 1)).flatten(1).all(1)
     raise LoadError(
-        f"{name}: expected values in [0, 1] (a normalization belongs into the model), got "
+        f"{name}: expected values in [0, 1] (a normalization belongs in the model), got "
         f"{float(pixels.min()):.6g} to {float(pixels.max()):.6g}; outside it: samples "
         f"{named((~inside).nonzero().flatten().tolist())}"
     )
@@ -159,7 +188,7 @@ Source = Dataset[Any] | DataLoader[Any]
 
 @dataclass(frozen=True)
 class DatasetSamples:
-    """Samples of a torch data set that has a length; each is read when a batch asks for it."""
+    """Samples of a torch data set with a length; each is read when a batch contains it."""
 
     name: str
     dataset: Any
@@ -181,7 +210,7 @@ class DatasetSamples:
             if label != expected:
                 raise LoadError(
                     f"{self.name}: expected label {expected} of sample {row} again, got {label}: "
-                    "its labels change from one reading to the next, or its targets are not its labels"
+                    "its labels change between two readings, or its targets are not its labels"
                 )
         return _stacked(self.name, [image for image, _ in pairs]), labels
 
@@ -190,11 +219,24 @@ class DatasetSamples:
 
 
 def wrap(source: Source, *, count: int | None = None) -> ArraySamples | DatasetSamples:
-    """Samples of a data set or a loader that gives pairs of image and label, at most the first `count` of them.
+    """Make samples of a torch data set or loader that yields pairs of image and label.
 
     Images are float tensors in [0, 1] or uint8 tensors, of shape (channels, height, width). A data set with a length
-    stays where it is; its labels are its `targets`, or are read once, which reads it all. A loader, or an
-    IterableDataset, is read into memory as far as `count`. The classes are its `classes`, or numbers.
+    is read on demand; its labels are its `targets`, or are read once, which reads the whole data set. A loader or an
+    IterableDataset is read into memory. The classes are its `classes`, or numbers.
+
+    Args:
+        source: The data set or loader.
+        count: Maximum number of samples; the first ones are taken.
+
+    Returns:
+        The samples.
+
+    Raises:
+        LoadError: It yields something other than images in [0, 1] with integer labels, or fails.
+
+    Example:
+        >>> samples = wrap(torchvision.datasets.CIFAR10("data", train=False, transform=ToTensor()))
     """
     dataset = source.dataset if isinstance(source, DataLoader) else source
     name = type(dataset).__name__
@@ -210,6 +252,7 @@ def wrap(source: Source, *, count: int | None = None) -> ArraySamples | DatasetS
 
 
 def _in_memory(name: str, dataset: object, items: Iterable[object]) -> ArraySamples:
+    """Read all items into memory."""
     pairs = [_pair(name, place, item) for place, item in enumerate(items)]
     if not pairs:
         raise LoadError(f"{name}: expected at least one sample, got none")
@@ -219,16 +262,18 @@ def _in_memory(name: str, dataset: object, items: Iterable[object]) -> ArraySamp
 
 
 def _unbatched(name: str, loader: DataLoader[Any]) -> Iterator[object]:
+    """Yield the samples of a loader one by one."""
     if loader.batch_size is None and loader.batch_sampler is None:
         yield from loader
         return
     for batch in loader:
         if not isinstance(batch, tuple | list) or len(batch) != 2 or len(batch[0]) != len(batch[1]):
-            raise LoadError(f"{name}: expected batches of (images, labels), as many of each, got {_described(batch)}")
+            raise LoadError(f"{name}: expected batches of (images, labels) of equal length, got {_described(batch)}")
         yield from zip(*batch, strict=True)
 
 
 def _labels(name: str, dataset: Any, count: int | None) -> Tensor:
+    """Return the labels of the first samples, from `targets` if possible."""
     size = len(dataset) if count is None else min(count, len(dataset))
     if size == 0:
         raise LoadError(f"{name}: expected at least one sample, got none")
@@ -239,7 +284,7 @@ def _labels(name: str, dataset: Any, count: int | None) -> Tensor:
 
 
 def _targets(dataset: Any) -> Tensor | None:
-    """The attribute `targets`, if it is what the samples are labelled with: integers, one a sample, not transformed."""
+    """Return the attribute `targets` if it holds the labels: integers, one per sample, not transformed."""
     targets = getattr(dataset, "targets", None)
     if targets is None or getattr(dataset, "target_transform", None) is not None:
         return None
@@ -252,6 +297,7 @@ def _targets(dataset: Any) -> Tensor | None:
 
 
 def _pair(name: str, place: int, item: object) -> tuple[Tensor, int]:
+    """Check one sample, and return its image as float32 in [0, 1] with its label."""
     if not isinstance(item, tuple | list) or len(item) != 2:
         raise LoadError(f"{name}: expected sample {place} as (image, label), got {_described(item)}")
     image, label = item
@@ -270,6 +316,7 @@ def _pair(name: str, place: int, item: object) -> tuple[Tensor, int]:
 
 
 def _label(name: str, place: int, label: object) -> int:
+    """Check one label, and return it as an integer."""
     value = label.item() if isinstance(label, Tensor) and label.ndim == 0 else label
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise LoadError(f"{name}: expected the label of sample {place} as an integer, got {_described(label)}")
@@ -277,6 +324,7 @@ def _label(name: str, place: int, label: object) -> int:
 
 
 def _stacked(name: str, images: list[Tensor]) -> Tensor:
+    """Stack images of one shape, and check their range."""
     for image in images:
         if image.shape != images[0].shape:
             raise LoadError(
@@ -288,6 +336,7 @@ def _stacked(name: str, images: list[Tensor]) -> Tensor:
 
 
 def _classes(name: str, dataset: object, labels: Tensor) -> tuple[str, ...]:
+    """Return the names of the classes, also of the data set inside a Subset, or numbers."""
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
     classes = getattr(dataset, "classes", None)
@@ -295,6 +344,7 @@ def _classes(name: str, dataset: object, labels: Tensor) -> tuple[str, ...]:
 
 
 def _described(value: object) -> str:
+    """Describe a value for an error message."""
     if isinstance(value, Tensor):
         return f"a tensor of {value.dtype}, shape {tuple(value.shape)}"
     return f"{type(value).__module__}.{type(value).__qualname__}"

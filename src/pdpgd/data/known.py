@@ -1,4 +1,8 @@
-"""Restricted ImageNet: nine groups of ImageNet's animals, as Tsipras et al. (ICLR 2019) and their library draw them."""
+"""Data sets that are known by name: their files, checksums, licenses and readers.
+
+Restricted ImageNet, nine groups of ImageNet's animals as in Tsipras et al. (ICLR 2019) and their library, has its
+reader here: it is a choice of ImageNet's folders rather than a file format.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,63 @@ from torch import Tensor
 
 from pdpgd.data.download import DataFile, Wanted, idx_file
 from pdpgd.data.folders import FolderSamples, Frame, class_folders, dealt, images_in
-from pdpgd.data.readers import FOLDER as CIFAR_FOLDER
-from pdpgd.data.readers import read_cifar10, read_idx_pair
+from pdpgd.data.readers import CIFAR_FOLDER, read_cifar10, read_idx_pair
 from pdpgd.errors import LoadError
 
+EMBEDDED = "embedded"
+NOT_HERE = "not here"
+
+Reader = Callable[[list[Path], str], tuple[Tensor, Tensor] | FolderSamples]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set that is known by its name.
+
+    Args:
+        name: Its name.
+        shape: Channels, height and width of an image.
+        classes: Names of the classes.
+        sizes: Number of samples of each split that exists; None where it is not fixed.
+        license: License of the data.
+        origin: Authors and home page.
+        files: Files of each split, in the order that `read` takes; none for data that this package contains.
+        read: Reader of the files of a split; None for data that this package contains.
+        orders: Readers that sort the samples in another order, selected by NAME:ORDER.
+        system: Folder in which a package of the operating system installs the files.
+        note: Advice for users who have to get the files by hand.
+    """
+
+    name: str
+    shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    sizes: Mapping[str, int | None]
+    license: str
+    origin: str
+    files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    read: Reader | None = None
+    orders: Mapping[str, Reader] = field(default_factory=dict)
+    system: Path | None = None
+    note: str = ""
+
+    def wanted(self, split: str) -> Wanted:
+        """Return the files of a split, and where to look for them."""
+        return Wanted(self.name, self.files[split], self.system, self.note)
+
+    def place(self) -> str:
+        """Return the folder that it is in on this machine, "embedded" or "not here"."""
+        if self.read is None:
+            return EMBEDDED
+        found = next((paths for split in self.sizes if (paths := self.wanted(split).found())), None)
+        return NOT_HERE if found is None else str(found[0].parent)
+
+
 NAME = "restricted-imagenet"
-# As the paper's authors read it: OpenCV's cubic interpolation through tensorpack.
+# As the authors of the paper read it: OpenCV's cubic interpolation through tensorpack.
 FRAME = Frame(resize=256, crop=224, like="tensorpack")
 
-# The numbers of ImageNet's classes (n02085620 is 2085620); a class that is not listed has no group. The groups stand
-# in the order of their labels.
+# WordNet numbers of ImageNet's classes by group (n02085620 is 2085620), in the order of the labels; classes that are
+# not listed belong to no group.
 GROUPS = {
     "dog": """
         2085620 2085782 2085936 2086079 2086240 2086646 2086910 2087046 2087394 2088094 2088238 2088364 2088466
@@ -64,8 +115,8 @@ GROUPS = {
 }
 CLASSES = tuple(GROUPS)
 LABELS = {f"n{int(number):08d}": label for label, group in enumerate(GROUPS.values()) for number in group.split()}
-# The places of each group among the 1000 classes of ImageNet, sorted by their WordNet numbers: what an ImageNet
-# classifier answers for it.
+# Indices of each group among the 1000 classes of ImageNet, which are sorted by their WordNet numbers: the outputs of an
+# ImageNet classifier for the group.
 PLACES = {
     "dog": range(151, 269),
     "cat": range(281, 286),
@@ -77,10 +128,10 @@ PLACES = {
     "crab": range(118, 122),
     "insect": range(300, 320),
 }
-# The dogs of the list that the paper's nets came with (MadryLab/robust-features-code, ilsvrc_metadata/val.txt): 11
-# breeds, so that they are no majority. Its 4800 images are all those of these breeds and of the other eight groups, by
-# file name; the paper's 1000 images are the first of it. The list has no names of breeds: five stand in the list of
-# training images beside it where it was looked at, the others follow from its first 516 images and what is on them.
+# Dogs in the list of images that came with the paper's nets (MadryLab/robust-features-code, ilsvrc_metadata/val.txt):
+# 11 breeds, so that dogs are not the majority. The list consists of all 4800 images of these breeds and of the other
+# eight groups, by file name; the paper's 1000 images are its first. The list does not name the breeds: five were found
+# in the list of training images next to it, the others follow from what its first 516 images show.
 PAPER_DOGS = frozenset(
     f"n{number:08d}"
     for number in (
@@ -92,34 +143,34 @@ PAPER_CLASSES = frozenset(wnid for wnid, label in LABELS.items() if CLASSES[labe
 
 
 def read_restricted_imagenet(folder: Path, *, order: str | None = None) -> FolderSamples:
-    """Read the images in `folder/<wnid>/*` whose class is in a group; a tree with some of the 1000 classes will do.
+    """Find the images in `folder/<wnid>/*` whose class is in a group; some of the 1000 classes are enough.
 
-    Every image is brought to RGB, for ImageNet has gray and CMYK files.
+    Every image is converted to RGB, since ImageNet has gray and CMYK files.
 
     Args:
         folder: The folder of a split, one sub-folder per class.
-        order: None deals: one image of every group in turn, and inside a group one of every class in turn. "first"
-            takes the images by file name over all classes, as ImageNet numbers them. "paper" does the same over the
-            96 classes of the paper's list, so that its first 1000 are the images of the paper.
+        order: With None, the groups take turns, one image each, and so do the classes within a group. "first" sorts
+            the images of all classes by file name, as ImageNet numbers them. "paper" does the same with the 96
+            classes of the paper's list, so that its first 1000 images are those of the paper.
 
     Returns:
-        The samples, read when a batch asks for them.
+        The samples, read when a batch contains them.
 
     Raises:
-        LoadError: There is no folder of a class that is asked for.
+        LoadError: There is no folder of any of these classes.
     """
     wanted = PAPER_CLASSES if order == "paper" else frozenset(LABELS)
     found = [(LABELS[path.name], images_in(path)) for path in class_folders(folder) if path.name in wanted]
     if not found:
         raise LoadError(
-            f"{folder}: expected ImageNet's folders, one a class and named like n02085620, got none of the "
+            f"{folder}: expected ImageNet's folders, one per class and named like n02085620, got none of the "
             f"{len(wanted)} that Restricted ImageNet is made of"
         )
     if order is None:
         groups = [[images for label, images in found if label == group] for group in range(len(CLASSES))]
         files, labels = dealt(dealt(group)[0] for group in groups)
         return FolderSamples(NAME, files, labels, CLASSES, frame=FRAME)
-    # File names are told apart by their folders where a tree is not ImageNet's own.
+    # Equal file names, which ImageNet does not have, are ordered by their folders.
     pairs = sorted(
         ((file, label) for label, images in found for file in images), key=lambda pair: (pair[0].name, pair[0])
     )
@@ -127,46 +178,8 @@ def read_restricted_imagenet(folder: Path, *, order: str | None = None) -> Folde
     return FolderSamples(f"{NAME}:{order}", tuple(file for file, _ in pairs), labels, CLASSES, frame=FRAME)
 
 
-EMBEDDED = "embedded"
-NOT_HERE = "not here"
-
-Reader = Callable[[list[Path], str], tuple[Tensor, Tensor] | FolderSamples]
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """A data set that is known by its name."""
-
-    name: str
-    shape: tuple[int, int, int]
-    classes: tuple[str, ...]
-    sizes: Mapping[str, int | None]
-    """How many samples each split has; None where nobody counted. A split that is not here does not exist."""
-    licence: str
-    origin: str
-    files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
-    """The files of each split, in the order in which `read` takes them; none for what this package carries."""
-    read: Reader | None = None
-    orders: Mapping[str, Reader] = field(default_factory=dict)
-    """Readers that put the samples into another order, asked for as NAME:ORDER."""
-    system: Path | None = None
-    """Where a package of the operating system puts the files."""
-    note: str = ""
-    """What to say to whoever has to get the files by hand."""
-
-    def wanted(self, split: str) -> Wanted:
-        return Wanted(self.name, self.files[split], self.system, self.note)
-
-    def place(self) -> str:
-        """Where it is on this machine now."""
-        if self.read is None:
-            return EMBEDDED
-        found = next((paths for split in self.sizes if (paths := self.wanted(split).found())), None)
-        return NOT_HERE if found is None else str(found[0].parent)
-
-
 def _idx_files(base: str, **md5s: str) -> dict[str, tuple[DataFile, ...]]:
-    """The images and labels of both splits, named as MNIST named them."""
+    """Describe the images and labels of both splits, named as in MNIST."""
     return {
         split: tuple(
             idx_file(f"{prefix}-{part}-ubyte.gz", base=base, md5=md5s[f"{split}_{part[:6]}"])
@@ -192,15 +205,15 @@ DATA: dict[str, DataSet] = {
             shape=(1, 28, 28),
             classes=DIGITS,
             sizes={"test": 1000},
-            licence="CC BY-SA 3.0",
-            origin="the first 1000 test images of MNIST, carried by this package",
+            license="CC BY-SA 3.0",
+            origin="the first 1000 test images of MNIST, contained in this package",
         ),
         DataSet(
             name="mnist",
             shape=(1, 28, 28),
             classes=DIGITS,
             sizes={"test": 10_000, "train": 60_000},
-            licence="CC BY-SA 3.0",
+            license="CC BY-SA 3.0",
             origin="LeCun, Cortes and Burges, http://yann.lecun.com/exdb/mnist/",
             files=_idx_files(
                 "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -219,7 +232,7 @@ DATA: dict[str, DataSet] = {
                 *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
             ),
             sizes={"test": 10_000, "train": 60_000},
-            licence="MIT",
+            license="MIT",
             origin="Xiao, Rasul and Vollgraf (Zalando), https://github.com/zalandoresearch/fashion-mnist",
             files=_idx_files(
                 "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -236,7 +249,7 @@ DATA: dict[str, DataSet] = {
             shape=(3, 32, 32),
             classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
             sizes={"test": 10_000, "train": 50_000},
-            licence="none stated; its authors ask to cite Krizhevsky (2009)",
+            license="none stated; its authors ask to cite Krizhevsky (2009)",
             origin="Krizhevsky, Nair and Hinton, https://www.cs.toronto.edu/~kriz/cifar.html",
             files={"test": (CIFAR_ARCHIVE,), "train": (CIFAR_ARCHIVE,)},
             read=lambda paths, split: read_cifar10(paths[0], split),
@@ -247,7 +260,7 @@ DATA: dict[str, DataSet] = {
             classes=CLASSES,
             # 203 classes with 50 validation images each.
             sizes={"test": 10_150, "train": None},
-            licence="ImageNet's terms of access: not for commerce, not to be passed on",
+            license="ImageNet's terms of access: non-commercial use only, no redistribution",
             origin="ImageNet (ILSVRC 2012), https://www.image-net.org, grouped as by Tsipras et al. (2019)",
             files={"test": (DataFile("val"),), "train": (DataFile("train"),)},
             read=lambda paths, split: read_restricted_imagenet(paths[0]),
@@ -255,8 +268,8 @@ DATA: dict[str, DataSet] = {
                 "first": lambda paths, split: read_restricted_imagenet(paths[0], order="first"),
                 "paper": lambda paths, split: read_restricted_imagenet(paths[0], order="paper"),
             },
-            note="Each is a folder with one sub-folder a class, as in val/n02085620/*.JPEG; ImageNet's terms forbid to "
-            "pass it on: get ILSVRC 2012 from https://www.image-net.org.",
+            note="Each is a folder with one sub-folder per class, as in val/n02085620/*.JPEG. ImageNet's terms forbid "
+            "redistribution: get ILSVRC 2012 from https://www.image-net.org.",
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""Data sets by name, by path, or as torch has them."""
+"""Loading of data sets by name, by path, or from torch, and descriptions of the known ones."""
 
 from __future__ import annotations
 
@@ -22,21 +22,6 @@ SPLITS = ("test", "train")
 Read = ArraySamples | FolderSamples | DatasetSamples
 
 
-@dataclass(frozen=True)
-class DataDescription:
-    """What a user may want to know of a data set before loading it."""
-
-    name: str
-    shape: tuple[int, int, int]
-    classes: int
-    train: int | None
-    test: int | None
-    licence: str
-    origin: str
-    place: str
-    """The folder it is in on this machine, "embedded" or "not here"."""
-
-
 def load_data(
     source: str | Path | Dataset[Any] | DataLoader[Any],
     *,
@@ -45,17 +30,32 @@ def load_data(
     root: str | Path | None = None,
     download: bool = True,
 ) -> Samples:
-    """The samples of a data set, or its first `count`.
+    """Load labeled images.
 
-    `source` is the name of a known data set (see `describe_data`), a path to an .npz file with arrays `images` and
-    `labels` (see `arrays.read_npz`), a path to a folder with one sub-folder of images a class (see
-    `folders.read_folder`), or a torch Dataset or DataLoader (see `wrapped.wrap`). A known name comes before a path of
-    that name; write ./name for the path. NAME:ORDER is a known data set in another order, for those that have one:
-    restricted-imagenet:first, restricted-imagenet:paper (see `restricted_imagenet`).
+    Args:
+        source: Name of a known data set (see `describe_data`); path of an .npz file with the arrays `images` and
+            `labels` (see `read_npz`); path of a folder with one sub-folder of images per class (see `read_folder`);
+            or a torch Dataset or DataLoader (see `wrap`). A known name has precedence over a path: write ./name for
+            the path. NAME:ORDER is a known data set in another order, where it has one: restricted-imagenet:first,
+            restricted-imagenet:paper (see `read_restricted_imagenet`).
+        split: "test" or "train", for known data sets; other sources have one split.
+        count: Number of samples; the first ones are taken. If None, all.
+        root: Folder to search first for the files of a known data set. The next places are $PDPGD_DATA/NAME, the
+            user's cache, and the folder of the operating system's packages.
+        download: Whether the files of a known data set may be downloaded into the cache if they are in none of these.
 
-    `split`, `root` and `download` are for known data sets alone: a file, a folder or a loader has one split. The files
-    of a known data set are looked for in `root`, in $PDPGD_DATA/<name>, in the user's cache, and where the operating
-    system's packages put them; where they are in none of these, they are downloaded into the cache.
+    Returns:
+        The samples; images are read into memory or, from a folder or a Dataset, on demand.
+
+    Raises:
+        InvalidInputError: `count` or `root` is impossible, or the data set has no such split.
+        UnknownNameError: The name is unknown and no path.
+        LoadError: A file is missing, damaged, or not what it was said to be.
+        MissingExtraError: An optional library is needed, for images in folders or for a download.
+
+    Example:
+        >>> samples = load_data("mnist-1000", count=100)
+        >>> images, labels = samples.batch(range(10))
     """
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
@@ -77,8 +77,41 @@ def load_data(
     return samples if count is None else samples.first(count)
 
 
+@dataclass(frozen=True)
+class DataDescription:
+    """Facts about a known data set.
+
+    Args:
+        name: Its name.
+        shape: Channels, height and width of an image.
+        classes: Number of classes.
+        train: Number of training samples; None where it is not fixed.
+        test: Number of test samples; None where it is not fixed.
+        license: License of the data.
+        origin: Authors and home page.
+        place: The folder that it is in on this machine, "embedded" or "not here".
+    """
+
+    name: str
+    shape: tuple[int, int, int]
+    classes: int
+    train: int | None
+    test: int | None
+    license: str
+    origin: str
+    place: str
+
+
 def describe_data() -> list[DataDescription]:
-    """Every known data set, and where it is on this machine."""
+    """Describe every known data set, and where it is on this machine.
+
+    Returns:
+        One description per data set.
+
+    Example:
+        >>> [data.name for data in describe_data()]
+        ['mnist-1000', 'mnist', 'fashion-mnist', 'cifar10', 'restricted-imagenet']
+    """
     return [
         DataDescription(
             name=known.name,
@@ -86,7 +119,7 @@ def describe_data() -> list[DataDescription]:
             classes=len(known.classes),
             train=known.sizes.get("train", 0),
             test=known.sizes.get("test", 0),
-            licence=known.licence,
+            license=known.license,
             origin=known.origin,
             place=known.place(),
         )
@@ -95,6 +128,7 @@ def describe_data() -> list[DataDescription]:
 
 
 def _load_known(source: str, split: str, root: Path | None, download: bool) -> Read:
+    """Load a data set that is known by its name, in the order that the name may ask for."""
     name, colon, order = source.partition(":")
     known = DATA[name]
     if colon and order not in known.orders:
@@ -120,8 +154,9 @@ def _load_known(source: str, split: str, root: Path | None, download: bool) -> R
 
 
 def _load_path(source: str | Path) -> Read:
+    """Load an .npz file or a folder of images."""
     path = Path(source).expanduser()
-    # Not path.is_dir, which raises an error where a name is too long.
+    # Path.is_dir would raise an error for a name that is too long.
     if os.path.isdir(path):
         return read_folder(path)
     if os.path.isfile(path) and path.suffix == ".npz":

@@ -1,4 +1,4 @@
-"""The nets of the paper, and compact ones of their shape that two cores can train; each takes pixels in [0, 1]."""
+"""Architectures: those of the paper, and compact ones that two cores can train. All take pixels in [0, 1]."""
 
 from __future__ import annotations
 
@@ -14,22 +14,27 @@ from pdpgd.models.normalization import PRESETS, Normalization, Normalized
 
 @dataclass(frozen=True)
 class Architecture:
-    """How to build an untrained net, and what it takes."""
+    """An architecture that is known by its name.
+
+    Args:
+        build: Function that builds the untrained net.
+        shape: Channels, height and width of its inputs.
+        about: One line about it.
+    """
 
     build: Callable[[], nn.Module]
     shape: tuple[int, int, int]
-    """Channels, height and width of an image."""
     about: str
 
     def untrained(self, seed: int = 0) -> nn.Module:
-        """The net with the initial weights of this seed; the global random state is left as it was."""
+        """Build the net with the initial weights of a seed; the global random state is restored."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self.build()
 
 
 def mnist_paper() -> nn.Module:
-    """conv 32 5x5 - pool - conv 64 5x5 - pool - dense 1024 - dense 10, padded as by TensorFlow's "SAME"."""
+    """Build conv 32 5x5 - pool - conv 64 5x5 - pool - dense 1024 - dense 10, padded like TensorFlow's "SAME"."""
     return nn.Sequential(
         nn.Conv2d(1, 32, 5, padding=2),
         nn.ReLU(),
@@ -45,7 +50,7 @@ def mnist_paper() -> nn.Module:
 
 
 def mnist_compact() -> nn.Module:
-    """The paper's two convolutions and two dense layers, with strides in place of pooling: 166 406 parameters."""
+    """Build the paper's two convolutions and two dense layers with strides instead of pooling: 166,406 parameters."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 4, stride=2, padding=1),
         nn.ReLU(),
@@ -59,10 +64,10 @@ def mnist_compact() -> nn.Module:
 
 
 def cifar10_paper(*, convolution_bias: bool = True) -> nn.Module:
-    """conv 96, 96, 192 (stride 2), 192, 192, 192 (stride 2), 192, all 3x3 - conv 384 2x2 stride 2 - dense 1200 - 10.
+    """Build conv 96, 96, 192 (stride 2), 192, 192, 192 (stride 2), 192, all 3x3 - conv 384 2x2 (stride 2) - 1200 - 10.
 
-    Convolutions are padded as by TensorFlow's "SAME": with stride 2, a 3x3 kernel needs one more row and column than an
-    image of even size has, and these are zeros below and on the right.
+    Convolutions are padded like TensorFlow's "SAME": with stride 2, a 3x3 kernel needs one more row and column than an
+    image of even size has, and these are zeros at the bottom and on the right.
     """
     layers: list[nn.Module] = []
     channels = 3
@@ -85,19 +90,19 @@ def cifar10_paper(*, convolution_bias: bool = True) -> nn.Module:
 
 
 def cifar10_paper_linf_at() -> nn.Module:
-    """The same net without biases in its convolutions."""
+    """Build the paper's CIFAR-10 net without biases in its convolutions."""
     return cifar10_paper(convolution_bias=False)
 
 
 def cifar10_paper_l2_at() -> nn.Module:
-    """The net without biases in its convolutions, on pixels from which 0.5 is subtracted."""
+    """Build the paper's CIFAR-10 net without biases in its convolutions, on pixels minus 0.5."""
     return Normalized(cifar10_paper(convolution_bias=False), Normalization((0.5, 0.5, 0.5), (1.0, 1.0, 1.0)))
 
 
 def cifar10_compact() -> nn.Module:
-    """Strided convolutions as in the paper's net, with batch normalization and residuals, which a short training needs.
+    """Build strided convolutions as in the paper's net, with batch normalization and residuals for a short training.
 
-    27 million multiplications an image; 731 530 parameters.
+    It has 731,530 parameters and needs 27 million multiplications per image.
     """
     return nn.Sequential(
         _convolution(3, 48, size=4, stride=2),
@@ -113,7 +118,7 @@ def cifar10_compact() -> nn.Module:
 
 
 def restricted_imagenet_paper() -> nn.Module:
-    """ResNet-50 with nine outputs, as timm builds it, behind ImageNet's normalization."""
+    """Build timm's ResNet-50 with nine outputs and ImageNet's normalization."""
     from pdpgd.models.adapters import timm
 
     return Normalized(timm.untrained("resnet50", classes=9), PRESETS["imagenet"])
@@ -131,18 +136,22 @@ ARCHITECTURES = {
 
 
 def architecture_by_name(name: str) -> Architecture:
+    """Look up an architecture; raise UnknownNameError if there is none of that name."""
     if name not in ARCHITECTURES:
         raise UnknownNameError("architecture", name, ARCHITECTURES)
     return ARCHITECTURES[name]
 
 
 def _convolution(channels: int, width: int, *, size: int = 3, stride: int = 1) -> nn.Module:
+    """Build a convolution with batch normalization and ReLU."""
     return nn.Sequential(
         nn.Conv2d(channels, width, size, stride, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
     )
 
 
 class _Residual(nn.Module):
+    """Layers with a skip connection."""
+
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
         self.layers = nn.Sequential(*layers)

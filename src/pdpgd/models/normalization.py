@@ -1,4 +1,7 @@
-"""Normalization inside the model, so that an attack moves, and measures, pixels."""
+"""Wrappers of a model: normalization of its inputs, and pooling of its classes.
+
+With the normalization inside the model, an attack moves and measures pixels in [0, 1].
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,18 @@ from pdpgd.errors import InvalidInputError, ModelError, UnknownNameError
 
 @dataclass(frozen=True)
 class Normalization:
-    """(x - mean) / std, one mean and one deviation a channel, of pixels in [0, 1]."""
+    """The normalization (x - mean) / std of pixels in [0, 1], with one mean and one deviation per channel.
+
+    Args:
+        mean: Mean of each channel.
+        std: Standard deviation of each channel, above 0.
+
+    Raises:
+        InvalidInputError: Their lengths differ, or a number is not finite, or a deviation not above 0.
+
+    Example:
+        >>> Normalization(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -23,7 +37,7 @@ class Normalization:
     def __post_init__(self) -> None:
         if not self.mean or len(self.mean) != len(self.std):
             raise InvalidInputError(
-                f"normalization: expected one mean and one std a channel, got {len(self.mean)} and {len(self.std)}"
+                f"normalization: expected one mean and one std per channel, got {len(self.mean)} and {len(self.std)}"
             )
         if not all(map(math.isfinite, self.mean)):
             raise InvalidInputError(f"normalization: expected finite means, got {self.mean}")
@@ -32,7 +46,7 @@ class Normalization:
 
 
 NormalizationChoice = Normalization | Literal["none"] | None
-"""None is the model's own, where its library knows one; "none" is no normalization at all."""
+"""None is the model's own, where its library knows one; "none" is none at all."""
 
 PRESETS = {
     "imagenet": Normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -41,7 +55,21 @@ PRESETS = {
 
 
 class Normalized(nn.Module):
-    """The model behind its normalization. The constants are no weights: they move with the model, but are not saved."""
+    """A model with a normalization of its inputs in front of it.
+
+    The constants are not weights: they move between devices with the model, but are not in its state dict.
+
+    Args:
+        model: The model that expects normalized inputs.
+        normalization: Mean and deviation of each channel.
+
+    Raises:
+        ModelError: When called with another number of channels.
+
+    Example:
+        >>> model = Normalized(net, Normalization((0.5,), (0.5,)))
+        >>> logits = model(images)  # pixels in [0, 1]
+    """
 
     mean: Tensor
     std: Tensor
@@ -54,9 +82,12 @@ class Normalized(nn.Module):
         self.train(model.training)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return the logits of pixels in [0, 1]."""
         channels = len(self.mean)
         if inputs.ndim < 2 or inputs.shape[1] != channels:
-            raise ModelError(f"expected inputs of {channels} channels, as normalized, got {tuple(inputs.shape)}")
+            raise ModelError(
+                f"expected inputs of {channels} channels, as the normalization has, got {tuple(inputs.shape)}"
+            )
         shape = (channels, *[1] * (inputs.ndim - 2))
         mean, std = self.mean.to(inputs).reshape(shape), self.std.to(inputs).reshape(shape)
         logits: Tensor = self.model((inputs - mean) / std)
@@ -64,7 +95,19 @@ class Normalized(nn.Module):
 
 
 def parse_normalization(mean: str | None, std: str | None) -> NormalizationChoice:
-    """What --mean and --std say: "0.5,0.5,0.5" each, or the name of a preset (or "none") in one, which sets both."""
+    """Parse the options --mean and --std.
+
+    Args:
+        mean: Numbers such as "0.5,0.5,0.5", or the name of a preset or "none", which sets both.
+        std: The same.
+
+    Returns:
+        The normalization; None if neither option is given.
+
+    Raises:
+        InvalidInputError: The numbers are incomplete, or the options name two presets.
+        UnknownNameError: There is no preset of that name.
+    """
     if mean is None and std is None:
         return None
     words = {word.strip() for word in (mean, std) if word is not None and not _is_numbers(word)}
@@ -83,11 +126,12 @@ def parse_normalization(mean: str | None, std: str | None) -> NormalizationChoic
 
 
 def _is_numbers(text: str) -> bool:
-    """Whether numbers were meant: a name has no comma, and does not start as a number does."""
+    """Return whether numbers are meant: a name has no comma, and does not start like a number."""
     return "," in text or text.strip()[:1] in ("", *"0123456789.+-")
 
 
 def _numbers(option: str, text: str) -> tuple[float, ...]:
+    """Parse numbers with commas between them."""
     try:
         return tuple(float(number) for number in text.split(","))
     except ValueError:
@@ -96,7 +140,13 @@ def _numbers(option: str, text: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Pool:
-    """Which outputs of a classifier of `classes` classes make up each group; the others are left out."""
+    """Groups of the outputs of a classifier; outputs in no group are left out.
+
+    Args:
+        name: Name of the pool.
+        classes: Number of outputs of the classifier.
+        groups: Indices of the outputs of each group.
+    """
 
     name: str
     classes: int
@@ -110,7 +160,7 @@ def pool_by_name(name: str) -> Pool:
     """Look up a pool.
 
     Raises:
-        UnknownNameError: There is none of that name.
+        UnknownNameError: There is no pool of that name.
     """
     if name not in POOLS:
         raise UnknownNameError("pool", name, POOLS)
@@ -118,10 +168,17 @@ def pool_by_name(name: str) -> Pool:
 
 
 class Pooled(nn.Module):
-    """The model with one logit per group: the largest that it gives to a class of the group.
+    """A model with one logit per group of classes: the largest logit in the group.
 
-    A model that has as many outputs as there are groups is taken to be a classifier of the groups, and answers as it
-    is.
+    The logits of a model that has as many outputs as there are groups are returned unchanged: it is taken for a
+    classifier of the groups.
+
+    Args:
+        model: The model, with one output per class or per group.
+        pool: The groups.
+
+    Raises:
+        ModelError: When called, if the model has another number of outputs.
     """
 
     def __init__(self, model: nn.Module, pool: Pool) -> None:
@@ -131,6 +188,7 @@ class Pooled(nn.Module):
         self.train(model.training)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return one logit per group."""
         logits: Tensor = self.model(inputs)
         outputs = logits.shape[-1]
         if outputs == len(self.pool.groups):
@@ -138,7 +196,7 @@ class Pooled(nn.Module):
         if outputs != self.pool.classes:
             raise ModelError(
                 f"pool {self.pool.name}: expected a model of {self.pool.classes} outputs, ImageNet's classes in their "
-                f"order, or of {len(self.pool.groups)}, the groups themselves, got one of {outputs}: give a model of "
-                "ImageNet, or leave the pool out"
+                f"order, or of {len(self.pool.groups)}, the groups themselves, got one of {outputs}: use a model of "
+                "ImageNet, or no pool"
             )
         return torch.stack([logits[:, group.start : group.stop].amax(1) for group in self.pool.groups], 1)

@@ -1,4 +1,7 @@
-"""Files that would run code when they are loaded: seen without loading them, and refused unless trusted."""
+"""Model files that hold code: pickles, TorchScript and torch.export programs, rejected unless the user trusts them.
+
+Pickles are inspected without loading them, and other libraries' pickles are stopped while they load.
+"""
 
 from __future__ import annotations
 
@@ -24,30 +27,33 @@ from pdpgd.errors import FOREIGN_ERRORS, LoadError, ModelError, warn_user
 from pdpgd.models.import_shims import quiet_jit
 
 CONSENT = "if you trust whoever made the file, give --trust-model-code (trust_model_code=True in Python)"
-"""How a user says that code in a file may run; nothing that lies in a file says it."""
+"""How a user consents to running code in a file; nothing in a file can consent."""
 
-# How torch names what a pickle asked for, and so do we.
+# How torch, and our hook, name the function or class that a pickle asked for.
 GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
 
-# torch.save before 1.6 wrote four pickles in a row: this number, a version, the system, and what was saved.
+# torch.save before 1.6 wrote four pickles in a row: this number, a version, the system, and the saved object.
 OLD_MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, protocol=2)[2:]
 OLD_PARTS = 4
+
+# Index of the argument "training" of the operators that behave differently in training.
+TRAINING_ARGUMENT = {"aten.dropout.default": 2, "aten.batch_norm.default": 5}
 
 _refusing: ContextVar[bool] = ContextVar("refusing", default=False)
 
 
 class CodeRefused(pickle.UnpicklingError):
-    """A pickle asked for a function or a class to call."""
+    """Raised when a pickle asks for a function or class without the user's consent."""
 
 
 @contextmanager
 def unpickling(*, trusted: bool) -> Iterator[None]:
-    """While another library loads a file: no pickle finds code to run, or, if trusted, each may."""
+    """Prevent pickles from finding code to run while another library loads a file, or allow it if trusted."""
     if trusted:
         with _torch_load_trusts():
             yield
         return
-    _watch()
+    _install_hook()
     token = _refusing.set(True)
     try:
         yield
@@ -56,8 +62,8 @@ def unpickling(*, trusted: bool) -> Iterator[None]:
 
 
 @cache
-def _watch() -> None:
-    """Have the interpreter ask before any pickle looks up a name. Such a hook stays for good: set once, idle mostly."""
+def _install_hook() -> None:
+    """Install an audit hook that sees every name that a pickle looks up. It stays installed, and is mostly idle."""
 
     def refuse(event: str, arguments: tuple[object, ...]) -> None:
         if event == "pickle.find_class" and _refusing.get():
@@ -68,13 +74,13 @@ def _watch() -> None:
 
 @contextmanager
 def _torch_load_trusts() -> Iterator[None]:
-    """A library that calls torch.load without weights_only gets False, the default before torch 2.6."""
+    """Let libraries that call torch.load without weights_only get False, the default before torch 2.6."""
     name, other = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = {key: os.environ.pop(key) for key in (name, other) if key in os.environ}
     os.environ[name] = "1"
     try:
         with warnings.catch_warnings():
-            # torch reports that the variable is set. We set it, since the user said that the file is trusted.
+            # torch warns that the variable is set. We set it because the user trusts the file.
             warnings.filterwarnings("ignore", message=f"Environment variable {name}", category=UserWarning)
             yield
     finally:
@@ -83,7 +89,7 @@ def _torch_load_trusts() -> Iterator[None]:
 
 
 def refusal(path: str | Path, error: BaseException) -> LoadError:
-    """The error for a file that needs unpickling, with the name it asks for where torch or our hook tells it."""
+    """Return the error for a file that needs unpickling, with the name that it asks for if the error contains it."""
     name = GLOBAL.search(str(error))
     what = f" (it asks for {name[1]})" if name else ""
     return LoadError(
@@ -93,7 +99,7 @@ def refusal(path: str | Path, error: BaseException) -> LoadError:
 
 
 def refused_in(error: BaseException | None) -> BaseException | None:
-    """The refusal among the causes of an error, by our hook or by torch, if there is one."""
+    """Return the cause of an error that is a refusal by our hook or by torch; None if there is none."""
     while error is not None:
         if isinstance(error, pickle.UnpicklingError) and GLOBAL.search(str(error)):
             return error
@@ -102,7 +108,7 @@ def refused_in(error: BaseException | None) -> BaseException | None:
 
 
 def is_whole_pickle(path: Path) -> bool:
-    """Whether a torch.save file, zipped or old, holds a pickle that can be read to its end. Nothing is run."""
+    """Return whether a torch.save file, zipped or old, holds a complete pickle, without running it."""
     try:
         if not zipfile.is_zipfile(path):
             with path.open("rb") as file:
@@ -118,19 +124,16 @@ def is_whole_pickle(path: Path) -> bool:
 
 
 def _reads_to_its_end(file: IO[bytes]) -> bool:
+    """Return whether a pickle can be parsed up to its STOP opcode."""
     try:
-        # A lone STOP, which is a full stop in a text, is no pickle.
+        # A single STOP, which is the character ".", is not a pickle.
         return sum(1 for _ in pickletools.genops(file)) > 1
-    except Exception:  # pickletools fails in any way it likes on bytes that are no pickle
+    except Exception:  # pickletools may raise anything on bytes that are not a pickle
         return False
 
 
-# The place of the argument that says "training", among those of the operators that behave otherwise in it.
-TRAINING_ARGUMENT = {"aten.dropout.default": 2, "aten.batch_norm.default": 5}
-
-
 class Extent(NamedTuple):
-    """How long a dimension may be; `most` is None where there is no limit."""
+    """Allowed sizes of a dimension; `most` is None where there is no limit."""
 
     least: int
     most: int | None
@@ -145,33 +148,35 @@ class Extent(NamedTuple):
 
 
 class Script(nn.Module):
-    """A TorchScript model inside a module that does what TorchScript refuses, such as requires_grad_."""
+    """A TorchScript model in a module that supports what TorchScript does not, such as requires_grad_."""
 
     def __init__(self, model: torch.jit.ScriptModule) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return the logits of a batch."""
         logits: Tensor = self.model(inputs)
         return logits
 
 
 class Exported(nn.Module):
-    """An exported program, which takes the shapes it was exported for and says so if it gets others."""
+    """An exported program, which accepts the shapes that it was exported for and raises ModelError for others."""
 
     def __init__(self, program: ExportedProgram) -> None:
         super().__init__()
         self.model = program.module()
         self.extents = _extents(program)
-        # The mode was settled when the program was exported.
+        # The mode was fixed when the program was exported.
         for module in self.modules():
             module.training = False
 
     def train(self, mode: bool = True) -> Exported:
-        """Nothing to switch: the graph module of a program refuses even eval()."""
+        """Do nothing: the mode is fixed, and the graph module of a program rejects even eval()."""
         return self
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return the logits of a batch; raise ModelError for a shape that the program does not accept."""
         self._check(tuple(inputs.shape))
         try:
             logits: Tensor = self.model(inputs)
@@ -180,6 +185,7 @@ class Exported(nn.Module):
         return logits
 
     def _check(self, shape: tuple[int, ...]) -> None:
+        """Raise ModelError unless the program was exported for this shape."""
         batch, *rest = self.extents
         if len(shape) != len(self.extents) or not all(map(Extent.__contains__, rest, shape[1:])):
             wanted = ", ".join(map(str, ["batch", *rest]))
@@ -192,7 +198,7 @@ class Exported(nn.Module):
 
 
 def load_script(path: Path, *, trust_model_code: bool) -> nn.Module:
-    """A file of torch.jit.save. Its code may write files, for one, whenever the model is called."""
+    """Load a file of torch.jit.save. Its code runs whenever the model is called, and may, for example, write files."""
     if not trust_model_code:
         raise _refusal(path, "TorchScript program", "called")
     try:
@@ -204,26 +210,27 @@ def load_script(path: Path, *, trust_model_code: bool) -> nn.Module:
 
 
 def load_export(path: Path, *, trust_model_code: bool) -> nn.Module:
-    """A file of torch.export.save. It may hold pickles, and its symbolic sizes are text that sympy evaluates."""
+    """Load a file of torch.export.save. It may hold pickles, and sympy evaluates its symbolic sizes as text."""
     if not trust_model_code:
         raise _refusal(path, "torch.export archive", "loaded")
     try:
         with unpickling(trusted=True):
             program = torch.export.load(str(path))
-    except FOREIGN_ERRORS as error:  # torch unpacks the graph without checks: a damaged one may raise anything
+    except FOREIGN_ERRORS as error:  # torch does not check the graph: a damaged one may raise anything
         raise LoadError(f"{path}: expected an exported program, got one that torch cannot load ({error})") from error
     inputs = program.graph_signature.user_inputs
     if len(inputs) != 1:
         raise LoadError(f"{path}: expected a program of one input, got {len(inputs)}: {', '.join(map(str, inputs))}")
     if _in_training(program):
         warn_user(
-            f"{path} was exported in train mode: its answers depend on chance or on the batch; "
+            f"{path} was exported in train mode: its logits are random or depend on the batch; "
             "call model.eval() before torch.export.export"
         )
     return Exported(program)
 
 
 def _refusal(path: Path, what: str, when: str) -> LoadError:
+    """Return the error for a program that the user has not consented to run."""
     return LoadError(
         f"{path}: expected weights, which run no code, got a {what}, which runs code of the file when it is {when}; "
         f"give package.module:factory as the model and its weights as safetensors, or, {CONSENT}"
@@ -231,7 +238,7 @@ def _refusal(path: Path, what: str, when: str) -> LoadError:
 
 
 def _extents(program: ExportedProgram) -> tuple[Extent, ...]:
-    """How long each dimension of the input may be."""
+    """Return the allowed sizes of each dimension of the input."""
     (name,) = program.graph_signature.user_inputs
     (node,) = (node for node in program.graph.nodes if node.op == "placeholder" and node.name == name)
     ranges = {str(symbol): interval for symbol, interval in program.range_constraints.items()}
@@ -239,6 +246,7 @@ def _extents(program: ExportedProgram) -> tuple[Extent, ...]:
 
 
 def _extent(size: int | torch.SymInt, ranges: dict[str, object]) -> Extent:
+    """Return the allowed sizes of one dimension, fixed or symbolic."""
     if isinstance(size, int):
         return Extent(size, size)
     interval = ranges.get(str(size))
@@ -246,7 +254,7 @@ def _extent(size: int | torch.SymInt, ranges: dict[str, object]) -> Extent:
 
 
 def _whole(bound: object) -> int | None:
-    """A bound as a number; torch has infinities of its own."""
+    """Convert a bound to an integer; torch's own infinities become None."""
     try:
         return int(bound)  # type: ignore[call-overload, no-any-return]  # a number of sympy, which torch leaves untyped
     except (TypeError, ValueError, OverflowError, AttributeError):
@@ -254,6 +262,7 @@ def _whole(bound: object) -> int | None:
 
 
 def _in_training(program: ExportedProgram) -> bool:
+    """Return whether the program contains an operator in train mode."""
     return any(
         len(node.args) > place and node.args[place] is True
         for node in program.graph.nodes

@@ -1,4 +1,4 @@
-"""The card of a trained net: what it is, what it was trained on and how, and how good it is."""
+"""Trained nets: their cards, and the nets that this package contains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pdpgd.errors import LoadError, UnknownNameError
 from pdpgd.files import replace_file
 
 FORMAT = 1
-# Of the entries as JSON has them.
+# Types of the entries in JSON.
 KINDS: dict[str, type] = {
     **dict.fromkeys(("name", "architecture", "data", "command", "sha256"), str),
     **dict.fromkeys(("parameters", "training_samples"), int),
@@ -22,7 +22,28 @@ KINDS: dict[str, type] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
-    """Written beside the weights of every net that `pdpgd train` trains."""
+    """What a trained net is, how it was trained, and its accuracy; `pdpgd train` writes it next to the weights.
+
+    Args:
+        name: Name of the net.
+        architecture: Name of its architecture, or `package.module:factory`.
+        parameters: Number of its parameters.
+        shape: Channels, height and width of its inputs.
+        classes: Names of its classes.
+        data: Name of the data set that it was trained on.
+        training_samples: Number of training samples.
+        training: Settings of the training, with the seed.
+        initial: Name or file of the weights that the training began with; None if they were random.
+        command: The command line.
+        made_with: Versions, device and number of threads, which the bits of the weights also depend on.
+        accuracies: Accuracies on the test set, on clean images and under PGD.
+        sha256: Checksum of the weights.
+        format: Version of the format.
+
+    Example:
+        >>> card = ModelCard.read(Path("trained/my-plain.json"))
+        >>> print(f"{card.clean():.1%}")
+    """
 
     name: str
     architecture: str
@@ -30,26 +51,39 @@ class ModelCard:
     shape: tuple[int, ...]
     classes: tuple[str, ...]
     data: str
-    """The data set it was trained on."""
     training_samples: int
     training: dict[str, Any]
-    """The settings of the training, its seed among them."""
     initial: str | None
-    """The net it was trained from, if not from random weights."""
     command: str
     made_with: dict[str, Any]
-    """Versions, device and number of threads: what the bits of the weights depend on besides the settings."""
     accuracies: tuple[dict[str, Any], ...]
-    """On the test set: the share that is right on clean images, and under PGD."""
     sha256: str
-    """The checksum of the weights."""
     format: int = field(default=FORMAT)
 
     def write(self, path: Path) -> None:
+        """Write the card as JSON, atomically.
+
+        Args:
+            path: The file.
+
+        Raises:
+            LoadError: The file cannot be written.
+        """
         replace_file(path, f"{json.dumps(asdict(self), indent=2, ensure_ascii=False)}\n".encode())
 
     @classmethod
     def read(cls, path: Path) -> ModelCard:
+        """Read a card.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The card.
+
+        Raises:
+            LoadError: The file is missing, damaged, or not a card of this format.
+        """
         try:
             entries = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -61,36 +95,39 @@ class ModelCard:
             if not isinstance(entries[name], kind):
                 raise LoadError(
                     f"{path}: expected {name} as a {kind.__name__}, got {type(entries[name]).__name__}; "
-                    "put the card right, or give package.module:factory as the model and the weights as its weights"
+                    "correct the card, or give package.module:factory as the model and the weights as its weights"
                 )
         for name in ("shape", "classes", "accuracies"):
             entries[name] = tuple(entries[name])
         return cls(**entries)
 
     def clean(self) -> float:
-        """The accuracy on clean images."""
+        """Return the accuracy on clean images."""
         return float(next(entry["share"] for entry in self.accuracies if entry["norm"] is None))
 
     def robust(self) -> tuple[tuple[str, float, float], ...]:
-        """Norm, radius and accuracy of each attack it was judged under."""
+        """Return norm, radius and accuracy of each robust accuracy that was measured."""
         return tuple(
             (entry["norm"], entry["radius"], entry["share"]) for entry in self.accuracies if entry["norm"] is not None
         )
 
 
+# Folder of the shipped nets.
 FOLDER = Path(__file__).parent / "nets"
 
 
 def names() -> tuple[str, ...]:
+    """Return the names of the shipped nets."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 
 
 def path(name: str) -> Path:
-    """The file of its weights."""
+    """Return the file of a shipped net's weights; raise UnknownNameError if there is no such net."""
     if name not in names():
         raise UnknownNameError("shipped net", name, names())
     return FOLDER / f"{name}.safetensors"
 
 
 def card(name: str) -> ModelCard:
+    """Read the card of a shipped net."""
     return ModelCard.read(path(name).with_suffix(".json"))

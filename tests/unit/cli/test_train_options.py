@@ -19,5 +19,5 @@ def test_the_help_of_every_setting_ends_with_its_default() -> None:
         if setting.name != "threats":
             default = getattr(defaults, setting.name)
             shown = default if isinstance(default, str) else f"{default:g}"
-            assert helps[setting.name].endswith(f"({shown})"), setting.name
+            assert helps[setting.name].endswith(f"(default: {shown})"), setting.name
     assert "threat" in helps

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pdpgd import errors
-from pdpgd.data import download
+from pdpgd.data import readers
 from pdpgd.data.readers import read_npz
 
 RNG_SEED = 5
@@ -56,13 +56,13 @@ NAN = np.where(np.arange(120).reshape(4, 6, 5) == 70, np.nan, 0.5)
     [
         (PIXELS.astype(np.int64), LABELS, "expected images as uint8 .* got int64"),
         (PIXELS[0, 0], LABELS, r"expected images of shape .* got \(6, 5\)"),
-        (PIXELS[:, [0, 1]], LABELS, r"got \(4, 2, 6, 5\), which has neither"),
-        (PIXELS[..., :3], LABELS, r"got \(4, 3, 6, 3\), which may be read both ways"),
+        (PIXELS[:, [0, 1]], LABELS, r"got \(4, 2, 6, 5\), where neither is possible"),
+        (PIXELS[..., :3], LABELS, r"got \(4, 3, 6, 3\), where both are possible"),
         (PIXELS.astype(np.float32), LABELS, r"expected values in \[0, 1\] .* got 0 to 25\d"),
         (PIXELS / 256 - 0.5, LABELS, r"expected values in \[0, 1\] .* got -0.5 to"),
         (NAN, LABELS, r"expected values in \[0, 1\] .* samples \[2\]"),
         (PIXELS[:0], LABELS[:0], "expected images of shape"),
-        (PIXELS, LABELS[:3], r"expected one label an image, got \(3,\) labels for 4 images"),
+        (PIXELS, LABELS[:3], r"expected one label per image, got \(3,\) labels for 4 images"),
         (PIXELS, LABELS.astype(float), "expected labels as integers, got float64"),
         (PIXELS, LABELS[:, np.newaxis], r"expected labels of shape \(samples,\), got \(4, 1\)"),
         (PIXELS, LABELS - 1, r"expected labels 0 to 1, got \[-1\] for samples \[0\]"),
@@ -130,7 +130,7 @@ def test_an_array_that_is_not_as_long_as_its_header_says_is_refused_before_room_
 def test_a_file_that_unpacks_to_more_than_images_do_is_not_unpacked(
     method: int, shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "ALWAYS", 10**6)
+    monkeypatch.setattr(readers, "ALWAYS_UNPACKED", 10**6)
     path = zipped(tmp_path / "bomb.npz", method=method, images=npy(shape) + bytes(10**7), labels=npy("(4,)", "<i8"))
     tracemalloc.start()
     try:

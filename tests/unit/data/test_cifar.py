@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from pdpgd import errors
-from pdpgd.data import download
-from pdpgd.data.readers import BATCHES, FOLDER, read_cifar10
+from pdpgd.data import readers
+from pdpgd.data.readers import CIFAR_BATCHES, CIFAR_FOLDER, read_cifar10
 from support.data_files import cifar_batch, cifar_pixels
 
 NAMES = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"]
@@ -31,7 +31,7 @@ class WritesAFile:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Six batches of two images each."""
-    path = tmp_path / FOLDER
+    path = tmp_path / CIFAR_FOLDER
     path.mkdir()
     for place, name in enumerate(NAMES):
         (path / name).write_bytes(cifar_batch(cifar_pixels(2, seed=place), [place, 9]))
@@ -55,11 +55,11 @@ def test_the_splits_are_read_in_order(folder: Path) -> None:
 def test_the_archive_reads_as_the_folder_does(folder: Path, tmp_path: Path) -> None:
     archive = tmp_path / "cifar-10-python.tar.gz"
     with tarfile.open(archive, "w:gz") as file:
-        file.add(folder, FOLDER)
-    for split in BATCHES:
+        file.add(folder, CIFAR_FOLDER)
+    for split in CIFAR_BATCHES:
         for from_archive, from_folder in zip(read_cifar10(archive, split), read_cifar10(folder, split), strict=True):
             assert torch.equal(from_archive, from_folder)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [FOLDER, archive.name]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [CIFAR_FOLDER, archive.name]
 
 
 @pytest.mark.parametrize("protocol", [3, 4])
@@ -109,7 +109,7 @@ GOOD = cifar_batch(cifar_pixels(2), [3, 8])
         (pickle.dumps([1, 2]), "expected a dict with data and labels, got list"),
         (pickle.dumps({"labels": []}), "expected data as uint8 .* got NoneType"),
         (cifar_batch(cifar_pixels(2)[:, :-1], [3, 8]), r"expected data .* \(samples, 3072\), got uint8 .* \(2, 3071\)"),
-        (cifar_batch(cifar_pixels(2), [3]), "labels do not match: expected 2, one an image, got 1"),
+        (cifar_batch(cifar_pixels(2), [3]), "labels do not match: expected 2, one per image, got 1"),
         (cifar_batch(cifar_pixels(2), [3, 10]), "expected labels as a list of integers 0 to 9, got list"),
     ],
 )
@@ -128,7 +128,7 @@ def test_a_missing_batch_is_named(folder: Path) -> None:
 def test_a_broken_archive_is_told_from_one_without_batches(folder: Path, tmp_path: Path) -> None:
     whole, cut, other = (tmp_path / name for name in ("whole.tar.gz", "cut.tar.gz", "other.tar.gz"))
     with tarfile.open(whole, "w:gz") as file:
-        file.add(folder, FOLDER)
+        file.add(folder, CIFAR_FOLDER)
     cut.write_bytes(whole.read_bytes()[:-5000])
     with tarfile.open(other, "w:gz") as file:
         file.add(folder / "test_batch", "readme")
@@ -141,9 +141,9 @@ def test_a_broken_archive_is_told_from_one_without_batches(folder: Path, tmp_pat
 def test_an_archive_that_unpacks_to_more_than_images_do_is_not_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "ALWAYS", 10_000)
+    monkeypatch.setattr(readers, "ALWAYS_UNPACKED", 10_000)
     with tarfile.open(tmp_path / "bomb.tar.gz", "w:gz") as archive:
-        member = tarfile.TarInfo(f"{FOLDER}/test_batch")
+        member = tarfile.TarInfo(f"{CIFAR_FOLDER}/test_batch")
         member.size = 10**6
         archive.addfile(member, io.BytesIO(bytes(10**6)))
     with pytest.raises(errors.LoadError, match="test_batch: refused: expected at most 100 times as many bytes"):

@@ -60,40 +60,40 @@ def test_the_first_samples_are_a_smaller_set(folder: Path) -> None:
     assert samples.labels.tolist() == [0, 1]
 
 
-def test_only_grey_images_have_one_channel(tmp_path: Path) -> None:
+def test_only_gray_images_have_one_channel(tmp_path: Path) -> None:
     save(tmp_path / "a" / "1.png", "L")
     save(tmp_path / "b" / "1.png", "1")
     images, _ = read_folder(tmp_path).batch([0, 1])
     assert images.shape == (2, 1, 3, 4)
 
 
-def test_a_palette_is_read_as_the_colours_it_stands_for(tmp_path: Path) -> None:
-    colour = save(tmp_path / "a" / "1.png", "RGB")
-    with Image.open(colour) as image:
+def test_a_palette_is_read_as_the_colors_it_stands_for(tmp_path: Path) -> None:
+    color = save(tmp_path / "a" / "1.png", "RGB")
+    with Image.open(color) as image:
         image.quantize(256).save(tmp_path / "a" / "2.png")
     images, _ = read_folder(tmp_path).batch([0, 1])
     assert torch.allclose(images[0], images[1], atol=8 / 255)
 
 
 @pytest.mark.parametrize("mode", ["L", "1"])
-def test_a_grey_png_among_colour_ones_is_named(folder: Path, mode: str) -> None:
+def test_a_gray_png_among_color_ones_is_named(folder: Path, mode: str) -> None:
     save(folder / "dog" / "3.png", mode)
-    with pytest.raises(errors.LoadError, match=rf"3\.png: expected RGB, as .* got mode {mode} \(grey\)"):
+    with pytest.raises(errors.LoadError, match=rf"3\.png: expected RGB, as .* got mode {mode} \(gray\)"):
         read_folder(folder)
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
 def test_transparency_is_refused(folder: Path, mode: str) -> None:
     save(folder / "dog" / "3.png", mode)
-    with pytest.raises(errors.LoadError, match=rf"3\.png: expected RGB or grey, got mode {mode} with transparency"):
+    with pytest.raises(errors.LoadError, match=rf"3\.png: expected RGB or gray, got mode {mode} with transparency"):
         read_folder(folder)
 
 
 @pytest.mark.parametrize(("mode", "ending"), [("CMYK", "jpg"), ("I;16", "png")])
-def test_modes_that_are_neither_rgb_nor_grey_are_refused(folder: Path, mode: str, ending: str) -> None:
+def test_modes_that_are_neither_rgb_nor_gray_are_refused(folder: Path, mode: str, ending: str) -> None:
     path = folder / "dog" / f"3.{ending}"
     Image.new(mode, (4, 3)).save(path)
-    with pytest.raises(errors.LoadError, match=rf"3\.{ending}: expected RGB or grey of 8 bits, got mode {mode}"):
+    with pytest.raises(errors.LoadError, match=rf"3\.{ending}: expected RGB or gray of 8 bits, got mode {mode}"):
         read_folder(folder)
 
 
@@ -103,7 +103,7 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(errors.LoadError, match="expected one sub-folder a class, got no sub-folder"):
+    with pytest.raises(errors.LoadError, match="expected one sub-folder per class, got no sub-folder"):
         read_folder(tmp_path)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pdpgd import errors
-from pdpgd.data import download
+from pdpgd.data import readers
 from pdpgd.data.readers import read_idx, read_idx_pair
 from support.data_files import digits, idx_bytes, write_idx_pair
 
@@ -82,7 +82,7 @@ def header(*shape: int) -> bytes:
 @pytest.fixture
 def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small limits, and an end to what a test may unpack."""
-    monkeypatch.setattr(download, "ALWAYS", 10_000)
+    monkeypatch.setattr(readers, "ALWAYS_UNPACKED", 10_000)
 
 
 @pytest.mark.usefixtures("bounded")
@@ -92,7 +92,7 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             gzip.compress(header(100, 100, 100) + bytes(10**6)),
             "refused: expected at most 100 times as many bytes unpacked as packed, got 1,0.. that unpack to 1,000,000; "
-            "if this is right, save the data without compression",
+            "if this is correct, save the data without compression",
         ),
         (gzip.compress(header(2**32 - 1, 2**32 - 1, 2**32 - 1)), "refused: expected at most 100 times"),
         (header(2**32 - 1, 2**32 - 1, 2**32 - 1) + b"few", r"truncated: expected \d+ bytes of data .*, got 3"),
@@ -118,14 +118,14 @@ def test_a_file_that_unpacks_to_more_than_data_does_is_not_unpacked(
 
 
 def test_data_that_memory_has_no_room_for_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "ALWAYS", 1000)
-    monkeypatch.setattr(download, "available_memory", lambda: 2000)
+    monkeypatch.setattr(readers, "ALWAYS_UNPACKED", 1000)
+    monkeypatch.setattr(readers, "available_memory", lambda: 2000)
     path = tmp_path / "images"
     path.write_bytes(PACKED)
-    with pytest.raises(errors.LoadError, match=r"fits into the memory that is available, 2,000 bytes, got 2,352"):
+    with pytest.raises(errors.LoadError, match=r"fits into the available memory of 2,000 bytes, got 2,352"):
         read_idx(path, dimensions=3)
 
 
 def test_the_available_memory_is_a_number_of_bytes_where_linux_tells() -> None:
-    available = download.available_memory()
+    available = readers.available_memory()
     assert available is None or 2**20 < available < 2**50

@@ -36,12 +36,12 @@ def test_the_embedded_slice_is_the_start_of_mnists_test_set() -> None:
     assert torch.equal(labels, samples.labels[[0, 999]])
 
 
-def test_the_embedded_slice_is_small_and_carries_its_licence() -> None:
+def test_the_embedded_slice_is_small_and_carries_its_license() -> None:
     folder = resources.files("pdpgd.data") / "embedded"
     assert len((folder / "mnist-1000.npz").read_bytes()) < 300_000
-    licence = (folder / "LICENSE-MNIST.txt").read_text()
-    assert "https://creativecommons.org/licenses/by-sa/3.0/" in licence
-    assert all(name in licence for name in ("LeCun", "Cortes", "Burges", "NIST"))
+    license = (folder / "LICENSE-MNIST.txt").read_text()
+    assert "https://creativecommons.org/licenses/by-sa/3.0/" in license
+    assert all(name in license for name in ("LeCun", "Cortes", "Burges", "NIST"))
 
 
 def test_the_embedded_slice_has_no_other_split() -> None:
@@ -109,7 +109,7 @@ def test_a_known_name_comes_before_a_folder_of_that_name(tmp_path: Path, monkeyp
     (tmp_path / "mnist-1000").mkdir()
     monkeypatch.chdir(tmp_path)
     assert len(load_data("mnist-1000")) == 1000
-    with pytest.raises(errors.LoadError, match="expected one sub-folder a class"):
+    with pytest.raises(errors.LoadError, match="expected one sub-folder per class"):
         load_data("./mnist-1000")
 
 
@@ -140,7 +140,7 @@ def test_every_known_data_set_is_described() -> None:
         "cifar10": ((3, 32, 32), 10, 50_000, 10_000),
         "restricted-imagenet": ((3, 224, 224), 9, None, 10_150),
     }
-    assert all(one.licence and one.origin for one in described.values())
+    assert all(one.license and one.origin for one in described.values())
 
 
 def test_the_checksums_are_the_published_ones() -> None:

@@ -26,8 +26,8 @@ ONE_OF_EACH = {
     "n01978287": "crab",  # Dungeness crab
     "n02165456": "insect",  # ladybug
 }
-# Classes of ImageNet next to a group and outside it: great grey owl and white stork, timber wolf, cougar, bee's
-# neighbour ringlet, lionfish's neighbour abacus, tench.
+# Classes of ImageNet next to a group and outside it: great gray owl and white stork, timber wolf, cougar, bee's
+# neighbor ringlet, lionfish's neighbor abacus, tench.
 OUTSIDE = ["n01622779", "n02002556", "n02114367", "n02125311", "n02319095", "n02666196", "n01440764"]
 
 
@@ -58,7 +58,7 @@ def test_a_small_tree_is_grouped_and_the_rest_left_out(tmp_path: Path) -> None:
     images, labels = samples.batch([3, 8])
     assert images.shape == (2, 3, 224, 224)
     assert labels.tolist() == [3, 8]
-    # Each image is of one colour, which tells whose it is; JPEG may be off by little.
+    # Each image is of one color, which tells whose it is; JPEG may be off by little.
     assert torch.allclose(images[:, 0].mean((1, 2)) * 255, torch.tensor([60.0, 160.0]), atol=3)
 
 
@@ -134,7 +134,7 @@ def test_images_are_resized_by_cubic_interpolation_as_the_papers_authors_did(tmp
 
 @pytest.mark.parametrize("mode", ["L", "CMYK"])
 @pytest.mark.usefixtures("cache")
-def test_grey_and_cmyk_files_of_imagenet_are_brought_to_rgb(mode: str, tmp_path: Path) -> None:
+def test_gray_and_cmyk_files_of_imagenet_are_brought_to_rgb(mode: str, tmp_path: Path) -> None:
     path = tmp_path / "val" / "n02085620" / "1.JPEG"
     path.parent.mkdir(parents=True)
     Image.new(mode, (300, 300)).save(path, "JPEG")

@@ -222,7 +222,7 @@ class TestHuggingFace:
 
     def test_a_model_without_a_processor_is_not_guessed_at(self, tiny: nn.Module, tmp_path: Path) -> None:
         (tmp_path / "preprocessor_config.json").unlink()
-        with pytest.raises(LoadError, match="expected an image processor, got none that reads: say the norm"):
+        with pytest.raises(LoadError, match="expected an image processor, got none that can be read: give the norm"):
             load_model(f"hf:{tmp_path}")
 
     def test_a_processor_without_numbers_is_reported(self, tiny: nn.Module, tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ class TestRobustBenchCalls:
         ("name", "file", "message"),
         [
             ("Wong2020Fast", "nowhere.pt", "expected a file or a folder of downloads, got none there"),
-            ("XCiT", "mine.pt", "expected none, as robustbench takes those of XCiT from timm"),
+            ("XCiT", "mine.pt", "expected none, as robustbench loads those of XCiT through timm"),
             ("Deck", "mine.pt", "expected a folder, as Deck has 2 files of weights"),
         ],
     )

@@ -157,7 +157,7 @@ def test_without_a_normalization_nothing_is_put_inside(here: Path) -> None:
         ("tim:resnet18", "did you mean timm:resnet18?"),
         ("imports_the_missing:net", "was found, but imports nowhere_to_be_found, which was not"),
         ("does_not_parse:net", "importing does_not_parse failed with SyntaxError"),
-        ("nets_for_a_test:number", "expected a function that makes a model, got int"),
+        ("nets_for_a_test:number", "expected a function that builds a model, got int"),
         ("nets_for_a_test:text", "expected it to return a torch.nn.Module, got str"),
         ("nets_for_a_test:broken", "got KeyError: 'no layer 7'"),
         ("nets_for_a_test:leaves", "expected a model, got SystemExit: 0"),

@@ -1,4 +1,4 @@
-"""hf:NAME, an image classifier of transformers, from the hub or from a local directory."""
+"""Hugging Face, hf:NAME: image classifiers of transformers, from the hub or a local directory."""
 
 from __future__ import annotations
 
@@ -21,25 +21,27 @@ from pdpgd.models.weights import load_weights
 
 
 class Logits(nn.Module):
-    """The logits out of the record that models of transformers answer with."""
+    """Extracts the logits from the output record of a model of transformers."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Return the logits of a batch."""
         logits: Tensor = self.model(inputs).logits
         return logits
 
 
 def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Module:
+    """Build a classifier with the weights of its checkpoint, or of a file."""
     transformers = _library("transformers")
     source = f"hf:{name}"
     if name.startswith(("/", ".")) and not Path(name).is_dir():
         raise LoadError(f"{source}: expected a directory of save_pretrained, got none there")
     with loading(source, trust_model_code=trust_model_code), _remote_code_refused(source):
         classifier = transformers.AutoModelForImageClassification
-        # Never None: transformers would then ask on the terminal, and run the code if anything there says yes.
+        # Never None: transformers would then ask on the terminal, and run the code if anything there answers yes.
         consent = {"trust_remote_code": trust_model_code}
         if weights is not None:
             config = transformers.AutoConfig.from_pretrained(name, **consent)
@@ -54,7 +56,7 @@ def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Modu
 
 @contextmanager
 def _remote_code_refused(source: str) -> Iterator[None]:
-    """Say in our words that transformers did not run the code beside a checkpoint."""
+    """Explain how to consent when transformers has not run the code next to a checkpoint."""
     try:
         yield
     except ValueError as error:
@@ -67,16 +69,18 @@ def _remote_code_refused(source: str) -> Iterator[None]:
 
 
 def own_normalization(name: str, model: nn.Module) -> Normalization | None:
-    """What its image processor does to pixels in [0, 1]."""
+    """Return the normalization that its image processor applies to pixels in [0, 1]."""
     source = f"hf:{name}"
     library = _library("transformers.image_processing_base")
-    advice = "say the normalization, or that there is none"
+    advice = "give the normalization (--mean, --std), or none"
     try:
         with loading(source, trust_model_code=False):
             settings, _ = library.ImageProcessingMixin.get_image_processor_dict(name)
     except LoadError as error:
-        raise LoadError(f"{source}: expected an image processor, got none that reads: {advice} ({error})") from error
-    # Pixels are scaled from 0 to 255 to [0, 1] first, if they are scaled as nearly every processor does.
+        raise LoadError(
+            f"{source}: expected an image processor, got none that can be read: {advice} ({error})"
+        ) from error
+    # Nearly every processor first scales pixels from 0 to 255 to [0, 1].
     scale = settings.get("rescale_factor", 1 / 255)
     if not settings.get("do_rescale", True) or settings.get("rescale_offset") or not math.isclose(scale, 1 / 255):
         raise LoadError(f"{source}: expected pixels scaled to [0, 1], got another scale: {advice}")
@@ -89,6 +93,7 @@ def own_normalization(name: str, model: nn.Module) -> Normalization | None:
 
 
 def _library(module: str) -> ModuleType:
+    """Import a module of transformers."""
     # transformers imports torchvision where it is installed.
     make_torchvision_importable()
     with quiet_jit():
@@ -96,7 +101,7 @@ def _library(module: str) -> ModuleType:
 
 
 def _check_trained(source: str, report: dict[str, Any]) -> None:
-    """transformers fills what a checkpoint lacks, such as the head of another task, with random numbers."""
+    """Raise LoadError if a checkpoint lacks weights, which transformers would fill with random numbers."""
     untrained = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
     if untrained:
         raise LoadError(f"{source}: expected a trained classifier, got no weights for {', '.join(untrained[:4])}")

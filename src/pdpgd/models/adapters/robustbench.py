@@ -1,4 +1,4 @@
-"""robustbench:NAME, or robustbench:DATASET/THREAT/NAME. Its models take pixels: what normalizes them is inside."""
+"""RobustBench, robustbench:NAME or robustbench:DATASET/THREAT/NAME. Its models normalize pixels themselves."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from pdpgd.errors import InvalidInputError, LoadError, UnknownNameError
 from pdpgd.models.adapters import loading, unknown
 from pdpgd.models.import_shims import make_torchvision_importable, robustbench_importable
 
+# Of a model that is given by its name alone.
 DATASET = "cifar10"
 THREAT = "Linf"
 
 
 def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Module:
-    """`weights` is a file in the place of the one that would be downloaded, or a folder of such downloads."""
+    """Build a model; `weights` is a file that replaces the download, or a folder of such downloads."""
     library = _library("robustbench.utils")
     dataset, threat, model, downloaded = _entry(name)
     if weights is None:
@@ -28,7 +29,7 @@ def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Modu
     if weights.is_dir():
         return _load(library, model, weights, dataset, threat, trust_model_code)
     with tempfile.TemporaryDirectory() as folder:
-        # robustbench looks here before it downloads, and knows what to change in the weights of each model.
+        # robustbench looks here before it downloads, and adapts the weights of each model itself.
         place = Path(folder, dataset, threat, f"{model}.pt")
         place.parent.mkdir(parents=True)
         place.symlink_to(weights.resolve())
@@ -36,19 +37,21 @@ def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Modu
 
 
 def own_normalization(name: str, model: nn.Module) -> None:
+    """Return None: the models normalize their inputs themselves."""
     return None
 
 
 def _load(
     library: ModuleType, model: str, folder: Path, dataset: str, threat: str, trust_model_code: bool
 ) -> nn.Module:
+    """Have robustbench load a model from a folder of downloads."""
     with loading(f"robustbench:{dataset}/{threat}/{model}", trust_model_code=trust_model_code):
         loaded: nn.Module = library.load_model(model, model_dir=folder, dataset=dataset, threat_model=threat)
     return loaded
 
 
 def _entry(name: str) -> tuple[str, str, str, str | list[str] | None]:
-    """Data set, threat, model, and what robustbench would download for it."""
+    """Return data set, threat and name of a model, and what robustbench would download for it."""
     parts = name.split("/")
     if len(parts) == 1:
         parts = [DATASET, THREAT, *parts]
@@ -68,11 +71,11 @@ def _entry(name: str) -> tuple[str, str, str, str | list[str] | None]:
 
 
 def _check_place(weights: Path, model: str, downloaded: str | list[str] | None) -> None:
-    """Weights that robustbench would pass over in silence are refused."""
+    """Raise LoadError for weights that robustbench would silently ignore."""
     if not weights.exists():
         raise LoadError(f"{weights}: expected a file or a folder of downloads, got none there")
     if not downloaded:
-        raise LoadError(f"weights: expected none, as robustbench takes those of {model} from timm, got {weights}")
+        raise LoadError(f"weights: expected none, as robustbench loads those of {model} through timm, got {weights}")
     if isinstance(downloaded, list) and not weights.is_dir():
         raise LoadError(
             f"{weights}: expected a folder, as {model} has {len(downloaded)} files of weights, got one file"
@@ -80,6 +83,7 @@ def _check_place(weights: Path, model: str, downloaded: str | list[str] | None) 
 
 
 def _library(module: str) -> ModuleType:
+    """Import a module of robustbench."""
     # robustbench imports torchvision for its data.
     make_torchvision_importable()
     with robustbench_importable():

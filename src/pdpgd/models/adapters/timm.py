@@ -1,4 +1,4 @@
-"""timm:NAME."""
+"""timm, timm:NAME: image classifiers of PyTorch Image Models."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from pdpgd.models.weights import load_weights, read_weights
 
 
 def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Module:
+    """Build a model with pretrained weights, or with those of a file."""
     timm = _library()
     base = name.partition(".")[0]
-    # hf-hub:OWNER/NAME is a name that timm looks up by itself.
+    # timm looks up hf-hub:OWNER/NAME itself.
     if ":" not in name and not timm.is_model(base):
         raise unknown("timm model", base, timm.list_models(), listed_by="timm.list_models()")
     with loading(f"timm:{name}", trust_model_code=trust_model_code):
@@ -31,18 +32,23 @@ def build(name: str, *, weights: Path | None, trust_model_code: bool) -> nn.Modu
 
 
 def untrained(name: str, *, classes: int) -> nn.Module:
+    """Build a model with random weights and a given number of classes."""
     model: nn.Module = _library().create_model(name, pretrained=False, num_classes=classes)
     return model
 
 
 def own_normalization(name: str, model: nn.Module) -> Normalization:
+    """Return the normalization that the model was trained with."""
     config = _config(model)
     if not config.get("mean") or not config.get("std"):
-        raise LoadError(f"timm:{name}: expected its mean and std in its pretrained_cfg, got none; say which they are")
+        raise LoadError(
+            f"timm:{name}: expected its mean and std in its pretrained_cfg, got none; give them (--mean, --std)"
+        )
     return Normalization(tuple(config["mean"]), tuple(config["std"]))
 
 
 def _library() -> ModuleType:
+    """Import timm."""
     # timm imports torchvision for its transforms.
     make_torchvision_importable()
     with quiet_jit():
@@ -50,12 +56,13 @@ def _library() -> ModuleType:
 
 
 def _config(model: nn.Module) -> dict[str, Any]:
+    """Return the configuration of the pretrained model; empty if it has none."""
     config = getattr(model, "pretrained_cfg", None)
     return dict(config) if config else {}
 
 
 def _fit_classes(model: Any, weights: Path, *, trust_model_code: bool) -> None:
-    """Weights of a model that was tuned to other classes than ImageNet's bring their own number of them."""
+    """Resize the head of a model to the number of classes of its weights, which may have been fine-tuned."""
     head = read_weights(weights, trust_model_code=trust_model_code).get(f"{_config(model).get('classifier')}.bias")
     if head is not None and head.ndim == 1 and len(head) != model.num_classes:
         model.reset_classifier(len(head))

@@ -369,8 +369,8 @@ def check_size(place: str, *, packed: int, unpacked: int) -> None:
         return
     if unpacked > MAX_RATIO * packed:
         raise LoadError(
-            f"{place}: refused: expected at most {MAX_RATIO} times as many bytes unpacked as packed, got {packed:,} that "
-            f"unpack to {unpacked:,}; if this is correct, save the data without compression"
+            f"{place}: refused: expected at most {MAX_RATIO} times as many bytes unpacked as packed, got {packed:,} "
+            f"that unpack to {unpacked:,}; if this is correct, save the data without compression"
         )
     available = available_memory()
     if available is not None and unpacked > available:

@@ -1,4 +1,4 @@
-"""Nets trained with PDPGD inside beside nets trained with PGD at the same cost, at the thresholds of the paper.
+"""Compare nets trained with PDPGD and with PGD at the same cost, at the thresholds of the paper.
 
     python benchmarks/pdpgd_training.py trained/mnist-linf-at trained/mnist-linf-pdpgd ...
 
@@ -21,11 +21,12 @@ from pdpgd.models.architectures import architecture_by_name
 from pdpgd.models.weights import load_weights
 from pdpgd.models.zoo import ModelCard
 
-# The paper's, for the nets trained against the norm.
+# Thresholds of the paper for the nets trained against each norm.
 THRESHOLDS = {"linf": (0.2, 0.25, 0.3, 0.325, 0.35), "l2": (1.0, 1.5, 2.0, 2.5, 3.0)}
 
 
 def main() -> None:
+    """Print the robust accuracies of each net."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("nets", nargs="+", type=Path, help="paths without a suffix: FOLDER/NAME")
     parser.add_argument("--images", type=int, default=1000)
@@ -46,6 +47,7 @@ def main() -> None:
 
 
 def robust_shares(model: nn.Module, images: Tensor, labels: Tensor, norm: str) -> list[float]:
+    """Return the robust accuracy at each threshold under PGD and the paper's minimum-norm attack."""
     config = paper_config("mnist", norm, f"{norm}-at")
     if isinstance(config, PDGDConfig):
         minimal = pdgd(model, images, labels, norm=norm, config=config)

@@ -22,7 +22,7 @@ def net():
 
 
 class Trap:
-    """A pickle of it writes a file when it is loaded."""
+    """Writes a file when it is unpickled."""
 
     def __reduce__(self) -> tuple[object, tuple[str, str]]:
         return (Path.write_text, (Path("ran.txt"), "code ran"))  # type: ignore[return-value]
@@ -30,7 +30,7 @@ class Trap:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A net, weights that make it right on normalized images only, and images."""
+    """Write a net, images, and weights that classify them correctly only when they are normalized."""
     (tmp_path / "net_of_a_test.py").write_text(NET)
     rng = np.random.default_rng(0)
     images = rng.random((30, 3, 2, 2), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""`pdpgd train` as a user runs it: to the end, killed in the middle, and with what it cannot take."""
+"""`pdpgd train` as a user runs it: to the end, killed in the middle, and with invalid options."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from torch import nn
 def tiny():
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
 """
-# Long enough to be killed in, short enough to be run twice.
+# Long enough to be killed before the end, short enough to run twice.
 STEPS = ("--epochs", "20", "--batch", "8", "--checkpoint-every", "10", "--threads", "1")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A net, and images that are bright on the left or on the right."""
+    """Write a net, and images that are bright on the left or on the right."""
     (tmp_path / "net.py").write_text(NET)
     rng = np.random.default_rng(0)
     for name, count in (("train", 80), ("test", 40)):

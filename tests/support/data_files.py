@@ -1,4 +1,4 @@
-"""Small files of data, written as their publishers wrote the large ones."""
+"""Small data files in the formats of the published ones."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 
 def idx_bytes(array: np.ndarray) -> bytes:
-    """An array of unsigned bytes in the idx format."""
+    """Encode an array of unsigned bytes in the idx format."""
     return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
 
 
 def digits(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """So many images of 28 x 28, no two alike, and their labels."""
+    """Return `count` different images of 28 x 28 pixels, and their labels."""
     images = np.arange(count * 28 * 28, dtype=np.uint32).reshape(count, 28, 28) * 7 % 251
     return images.astype(np.uint8), (np.arange(count) % 10).astype(np.uint8)
 
 
 def write_idx_pair(folder: Path, prefix: str = "t10k", count: int = 5) -> tuple[Path, Path]:
-    """Images and labels as MNIST's server has them: packed."""
+    """Write gzipped images and labels, as MNIST is published."""
     folder.mkdir(parents=True, exist_ok=True)
     images, labels = digits(count)
     paths = folder / f"{prefix}-images-idx3-ubyte.gz", folder / f"{prefix}-labels-idx1-ubyte.gz"
@@ -31,7 +31,7 @@ def write_idx_pair(folder: Path, prefix: str = "t10k", count: int = 5) -> tuple[
 
 
 def cifar_batch(data: np.ndarray, labels: list[int]) -> bytes:
-    """A batch of CIFAR-10 opcode by opcode, as Python 2 and the numpy of its day pickled it."""
+    """Pickle a batch of CIFAR-10 opcode by opcode, as Python 2 and the numpy of its time did."""
     text = lambda value: b"U" + bytes([len(value)]) + value  # noqa: E731
     number = lambda value: b"J" + struct.pack("<i", value)  # noqa: E731
     array = (

@@ -1,4 +1,4 @@
-"""A run whose model and classes are called what a page must not take for its own."""
+"""A run whose model and classes have names that are HTML code, which a report must escape."""
 
 from __future__ import annotations
 

@@ -10,14 +10,14 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def offline_hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the hub's library look into `cache`, and nowhere else."""
+    """Make the hub's library look only into `cache`."""
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
 
 def put(cache: Path, repository: str, file: str) -> Path:
-    """The path of a file that was downloaded from a repository, ready to be written."""
+    """Return the path in the cache of a file from a repository, for the test to write."""
     folder = cache / f"models--{repository.replace('/', '--')}"
     path = folder / "snapshots" / COMMIT / file
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Pickles that run code when they are loaded: the code leaves a file behind, so that a test sees whether it ran."""
+"""Pickles that run code when they are loaded; the code leaves a file behind, which shows that it ran."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class LeavesMarker:
-    """Unpickled, it makes an empty file at `marker`."""
+    """Creates an empty file at `marker` when it is unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker

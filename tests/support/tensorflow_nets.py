@@ -21,13 +21,13 @@ CIFAR10 = (
     *((3, 192, 192, 1), (3, 192, 192, 2), (3, 192, 192, 1), (2, 192, 384, 2)),
 )
 SHAPES = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
-# Ones and minus ones, on average, among the weights of an output.
+# Average number of weights of an output that are 1 or -1; the others are 0.
 ENTRIES = 12
 GRAIN = 1 / 256
 
 
 def layout(name: str) -> dict[str, tuple[int, ...]]:
-    """The arrays in the published file of a net, by name, and their shapes."""
+    """Return names and shapes of the arrays in the published file of a net."""
     if name.startswith("mnist"):
         kernels = [(size, size, inputs, outputs) for size, inputs, outputs, _ in MNIST] + [(3136, 1024), (1024, 10)]
         arrays = {f"A{2 * place}": kernel for place, kernel in enumerate(kernels)}
@@ -53,7 +53,7 @@ def random_weights(name: str, *, seed: int = 0) -> Weights:
 
 
 def random_images(name: str, count: int, *, seed: int = 1) -> np.ndarray:
-    """(count, height, width, channels), multiples of 1/256 in [0, 1]."""
+    """Return images of shape (count, height, width, channels), multiples of 1/256 in [0, 1]."""
     return GRAIN * np.random.default_rng(seed).integers(0, 257, (count, *SHAPES[name.partition("-")[0]]))
 
 
@@ -64,7 +64,7 @@ def write_mat(path: Path, weights: Weights) -> Path:
 
 
 def logits(name: str, weights: Weights, image: np.ndarray) -> np.ndarray:
-    """What TensorFlow makes of one image, in float64."""
+    """Compute the logits of one image as TensorFlow does, in float64."""
     if name.startswith("mnist"):
         values = image
         for place, (_, _, _, stride) in enumerate(MNIST):
@@ -85,9 +85,9 @@ def logits(name: str, weights: Weights, image: np.ndarray) -> np.ndarray:
 
 
 def _convolution(image: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
-    """Of (height, width, inputs) with (height, width, inputs, outputs), padded as TensorFlow's "SAME".
+    """Convolve (height, width, inputs) with (height, width, inputs, outputs), padded like TensorFlow's "SAME".
 
-    The result has ceil(side / stride) rows. The zeros that this needs are shared by both ends; an odd one is put last.
+    The result has ceil(side / stride) rows. The padding is split between both ends; an odd zero goes to the far end.
     """
     _expect_exact(image, kernel)
     side, size = len(image), len(kernel)
@@ -106,7 +106,7 @@ def _convolution(image: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarr
 
 
 def _largest_of_four(image: np.ndarray) -> np.ndarray:
-    """Of each square of two by two."""
+    """Return the maximum of each square of two by two."""
     rows, columns, channels = image.shape
     return image.reshape(rows // 2, 2, columns // 2, 2, channels).max((1, 3))
 
@@ -117,5 +117,5 @@ def _dense(values: np.ndarray, kernel: np.ndarray) -> np.ndarray:
 
 
 def _expect_exact(values: np.ndarray, kernel: np.ndarray) -> None:
-    """No sum of products of an output's weights with these values needs more than the 53 bits of float64."""
+    """Assert that no sum of products of an output's weights with these values needs more than float64's 53 bits."""
     assert np.abs(values).max() * np.abs(kernel).reshape(-1, kernel.shape[-1]).sum(0).max() < 2**52 * GRAIN

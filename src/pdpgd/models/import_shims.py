@@ -71,9 +71,9 @@ def quiet_jit() -> Iterator[None]:
 
 @cache
 def make_torchvision_importable() -> None:
-    """Import torchvision, and work around its missing operators beside a CPU build of torch.
+    """Import torchvision, and work around its missing operators with a CPU build of torch.
 
-    The wheel of torchvision on PyPI is built for CUDA: beside a CPU build of torch its operators are missing, and its
+    The wheel of torchvision on PyPI is built for CUDA: with a CPU build of torch, its operators are missing, and its
     import stops at the first of them. Models do not call them, so that it is enough to declare them. Where torchvision
     imports without help or is not installed, nothing is done: a library that needs it reports the error itself.
     """

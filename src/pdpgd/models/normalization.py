@@ -114,7 +114,7 @@ def parse_normalization(mean: str | None, std: str | None) -> NormalizationChoic
     if not words:
         if mean is None or std is None:
             given, absent = ("--mean", "--std") if std is None else ("--std", "--mean")
-            raise InvalidInputError(f"{absent}: expected numbers beside those of {given}, got nothing")
+            raise InvalidInputError(f"{absent}: expected numbers as well as for {given}, got nothing")
         return Normalization(_numbers("--mean", mean), _numbers("--std", std))
     for word in sorted(words):
         if word not in PRESETS and word != "none":

@@ -26,7 +26,7 @@ from torch.export import ExportedProgram
 from pdpgd.errors import FOREIGN_ERRORS, LoadError, ModelError, warn_user
 from pdpgd.models.import_shims import quiet_jit
 
-CONSENT = "if you trust whoever made the file, give --trust-model-code (trust_model_code=True in Python)"
+CONSENT = "if you trust the author of the file, give --trust-model-code (trust_model_code=True in Python)"
 """How a user consents to running code in a file; nothing in a file can consent."""
 
 # How torch, and our hook, name the function or class that a pickle asked for.

@@ -33,7 +33,7 @@ ROBUSTNESS = ("normalizer.", "attacker.")
 HUB = "hf:"
 # Maximum number of weights that an error message lists.
 KEYS_NAMED = 4
-# Bytes that tell the kind of a file.
+# Bytes at the beginning of a file that show its kind.
 HEAD = 16
 # Bytes that are read at once for a checksum.
 CHUNK = 1 << 20
@@ -202,7 +202,7 @@ def _head(path: Path) -> bytes:
 
 
 def _kind_of_archive(path: Path) -> FileKind:
-    """Tell torch's archives apart by the files in them."""
+    """Return the kind of one of torch's archives by the files in it."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

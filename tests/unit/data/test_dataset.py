@@ -20,7 +20,7 @@ LABELS = torch.tensor([1, 0, 2, 1, 0])
 
 
 class Counted(Dataset[tuple[object, object]]):
-    """A data set that writes down what was read of it."""
+    """A data set that records which samples were read."""
 
     def __init__(self, **attributes: object) -> None:
         self.read: list[int] = []
@@ -36,7 +36,7 @@ class Counted(Dataset[tuple[object, object]]):
 
 
 class Stream(IterableDataset[tuple[Tensor, int]]):
-    """More images than anybody asked for: who reads on to the end fails."""
+    """More images than the test asks for: reading to the end fails."""
 
     def __iter__(self) -> Iterator[tuple[Tensor, int]]:
         for _ in range(4):
@@ -61,7 +61,7 @@ def test_a_data_set_is_read_only_where_a_batch_asks() -> None:
     [{}, {"targets": [0, 1]}, {"targets": list("babab")}, {"targets": [0] * 5, "target_transform": int}],
     ids=["none", "too few", "no integers", "transformed"],
 )
-def test_labels_are_read_where_targets_do_not_tell_them(attributes: dict[str, object]) -> None:
+def test_labels_are_read_where_targets_do_not_hold_them(attributes: dict[str, object]) -> None:
     dataset = Counted(**attributes)
     samples = load_data(dataset)
     assert dataset.read == [0, 1, 2, 3, 4]

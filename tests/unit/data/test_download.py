@@ -1,4 +1,4 @@
-"""Where files are looked for, and how they come over the network: from a server that the test runs."""
+"""Where files are searched, and how they are downloaded: from a server that the test runs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Server(NamedTuple):
 
 @pytest.fixture
 def small_sets(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MNIST and Fashion-MNIST with five test images, on a machine that has no data."""
+    """Reduce MNIST and Fashion-MNIST to five test images, on a machine without data."""
     for name in ("mnist", "fashion-mnist"):
         monkeypatch.setitem(DATA, name, replace(DATA[name], sizes={"test": 5}))
 
 
 @pytest.fixture
 def server(tmp_path: Path, small_sets: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A server on this machine, from which MNIST now comes."""
+    """Serve MNIST from this machine."""
     paths = write_idx_pair(tmp_path / "served")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with serving(tmp_path / "served") as (base, asked):

@@ -1,19 +1,26 @@
+"""Folders of images: what is found, read, framed and rejected, and the cubic interpolation of a frame.
+
+The interpolation is compared with the formula, pixel by pixel, and with torch's, which has the same kernel.
+"""
+
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 from pdpgd import errors
 from pdpgd.data import folders
-from pdpgd.data.folders import Frame, read_folder
+from pdpgd.data.folders import BITS, Frame, read_folder, resized
 
 
 def save(path: Path, mode: str = "RGB", size: tuple[int, int] = (4, 3), value: int = 0) -> Path:
-    """An image of `mode` whose pixels are told apart by `value`."""
+    """Save an image of `mode` whose pixels depend on `value`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     levels = np.arange(size[0] * size[1], dtype=np.uint8).reshape(size[1], size[0]) + value
     Image.fromarray(np.stack([levels, levels + 60, levels + 120], axis=2)).convert(mode).save(path)
@@ -22,7 +29,7 @@ def save(path: Path, mode: str = "RGB", size: tuple[int, int] = (4, 3), value: i
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two dogs and a cat, with things beside them that are no images."""
+    """Create a folder with two dogs and a cat, and with files that are not images."""
     for name, value in (("dog/1.png", 0), ("dog/2.PNG", 20), ("cat/1.bmp", 40)):
         save(tmp_path / "pets" / name, value=value)
     (tmp_path / "pets" / "dog" / "notes.txt").write_text("good dogs")
@@ -154,7 +161,7 @@ def test_a_frame_makes_the_shorter_side_as_long_as_it_says(tmp_path: Path) -> No
     Image.fromarray(half).save(path)
     images, _ = read_folder(tmp_path, frame=Frame(resize=8, crop=8)).batch([0])
     assert images.shape == (1, 3, 8, 8)
-    # 40 x 16 becomes 20 x 8; of its columns 6 to 13 are kept, and the edge in the middle stays in the middle.
+    # 40 x 16 becomes 20 x 8, cropped to columns 6 to 13: the edge in the middle stays in the middle.
     assert images[..., :3].max() == 0
     assert images[..., 5:].min() == pytest.approx(200 / 255)
 
@@ -184,3 +191,59 @@ def test_a_frame_like_nothing_known_is_refused() -> None:
 def test_a_frame_that_cannot_be_is_refused(resize: int, crop: int) -> None:
     with pytest.raises(errors.InvalidInputError, match="expected 1 <= crop <= resize"):
         Frame(resize=resize, crop=crop)
+
+
+SIZES = [((9, 12), (6, 8)), ((7, 5), (3, 11)), ((4, 6), (9, 4)), ((1, 3), (2, 5))]
+# The absolute values of the four weights of a pixel sum to at most 1.375, and each is rounded by at most 1/4096.
+WEIGHTS, OFF = 1.375, 4 * 0.5 / (1 << BITS)
+TOLERANCE = 255 * ((WEIGHTS + OFF) ** 2 - WEIGHTS**2) + 0.5
+
+
+def image(height: int, width: int) -> NDArray[np.uint8]:
+    return np.random.default_rng(height * width).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def weight(distance: float) -> float:
+    """Keys' kernel with a = -3/4."""
+    a, t = -0.75, abs(distance)
+    if t <= 1:
+        return (a + 2) * t**3 - (a + 3) * t**2 + 1
+    return a * t**3 - 5 * a * t**2 + 8 * a * t - 4 * a if t < 2 else 0.0
+
+
+def by_hand(pixels: NDArray[np.uint8], height: int, width: int) -> NDArray[np.float64]:
+    rows, columns, channels = pixels.shape
+    result = np.zeros((height, width, channels))
+    for y in range(height):
+        for x in range(width):
+            row, column = (y + 0.5) * rows / height - 0.5, (x + 0.5) * columns / width - 0.5
+            for i in range(math.floor(row) - 1, math.floor(row) + 3):
+                for j in range(math.floor(column) - 1, math.floor(column) + 3):
+                    pixel = pixels[min(max(i, 0), rows - 1), min(max(j, 0), columns - 1)]
+                    result[y, x] += weight(row - i) * weight(column - j) * pixel
+    return result.clip(0, 255)
+
+
+@pytest.mark.parametrize(("old", "new"), SIZES)
+def test_each_pixel_is_the_weighted_sum_of_its_sixteen_neighbors(old: tuple[int, int], new: tuple[int, int]) -> None:
+    pixels = image(*old)
+    found = resized(pixels, *new)
+    assert found.dtype == np.uint8
+    assert found.shape == (*new, 3)
+    assert np.abs(found - by_hand(pixels, *new)).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize(("old", "new"), [*SIZES, ((375, 500), (256, 341))])
+def test_it_is_torchs_bicubic_without_antialiasing(old: tuple[int, int], new: tuple[int, int]) -> None:
+    pixels = image(*old)
+    planes = torch.from_numpy(pixels).double().permute(2, 0, 1)[None]
+    theirs = torch.nn.functional.interpolate(planes, new, mode="bicubic", align_corners=False)[0].clamp(0, 255)
+    assert np.abs(resized(pixels, *new) - theirs.permute(1, 2, 0).numpy()).max() <= TOLERANCE
+
+
+def test_an_image_of_that_size_stays_as_it_is_and_a_flat_one_flat() -> None:
+    pixels = image(6, 7)
+    assert np.array_equal(resized(pixels, 6, 7), pixels)
+    for level in (0, 1, 128, 255):
+        flat = np.full((9, 12, 3), level, dtype=np.uint8)
+        assert np.array_equal(resized(flat, 5, 7), np.full((5, 7, 3), level))

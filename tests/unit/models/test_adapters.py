@@ -1,4 +1,4 @@
-"""Other libraries' models: with the real library where it is installed, and tiny models that need no network."""
+"""Models of other libraries: with the real library where it is installed, and tiny models that need no network."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ TINY_ROBUSTBENCH = "cifar10/corruptions/Hendrycks2020AugMix_ResNeXt"
 
 
 def installed(library: str) -> None:
-    """The tests install timm and transformers: without them a test fails. robustbench wants an older timm and cannot
-    be beside them, so its tests run where it is installed alone. (To look for it is safer than importorskip: without
-    our workarounds its import fails.)
+    """Skip a test without robustbench, and fail without any other library.
+
+    robustbench needs an older timm than the tests install, so that its tests run only where it is installed alone.
+    find_spec is used instead of importorskip because robustbench cannot be imported without our workarounds.
     """
     if importlib.util.find_spec(library) is None:
         assert library == "robustbench", f"{library} is not installed"
@@ -54,7 +55,7 @@ def installed(library: str) -> None:
 
 
 def assert_usable(model: nn.Module, images: Tensor, expected: Tensor) -> None:
-    """Frozen, in eval mode, with the logits that are expected, as a tensor, and a slope."""
+    """Assert that the model is frozen, in eval mode, and has the expected logits and a gradient."""
     assert not any(module.training for module in model.modules())
     assert not any(parameter.requires_grad for parameter in model.parameters())
     leaf = images.clone().requires_grad_()
@@ -258,7 +259,7 @@ class TestHuggingFace:
         write_weights(tmp_path / "w.safetensors", tiny)
         monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
         monkeypatch.setattr(sys, "path", [*sys.path])
-        monkeypatch.setattr("builtins.input", lambda question: "y")  # transformers asks whoever sits there
+        monkeypatch.setattr("builtins.input", lambda question: "y")  # transformers asks on the terminal
         given: Any = {"weights": tmp_path / "w.safetensors"} if weights else {}
         with pytest.raises(LoadError, match=r"got one with Python code of its own.*--trust-model-code"):
             load_model(f"hf:{tmp_path}", **given)
@@ -335,7 +336,7 @@ class Threat(Enum):
 
 
 class TestRobustBenchCalls:
-    """What the adapter asks of the library, told by a stand-in with the zoo's layout and load_model's signature."""
+    """Calls of the adapter to the library, recorded by a stub with the same model zoo and load_model signature."""
 
     @pytest.fixture
     def calls(self, monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
@@ -367,7 +368,7 @@ class TestRobustBenchCalls:
             ("imagenet/Linf/Salman", ("imagenet", "Linf")),
         ],
     )
-    def test_data_set_and_threat_are_told_and_downloads_go_to_torchs_cache(
+    def test_data_set_and_threat_are_passed_on_and_downloads_go_to_torchs_cache(
         self, name: str, expected: tuple[str, str], calls: list[SimpleNamespace]
     ) -> None:
         load_model(f"robustbench:{name}")
@@ -432,7 +433,7 @@ class TestTorchvision:
 
     @pytest.fixture
     def imports(self, monkeypatch: pytest.MonkeyPatch) -> Any:
-        """Imports answer with these, one after the other: an error is raised."""
+        """Have imports return these values one after the other, or raise those that are errors."""
         answers: list[Exception | None] = []
         declared: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""Models by name or path: what each kind of source gives, and what each mistake is answered with."""
+"""Models by name or path: the model of each kind of source, and the error for each mistake."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ FILES = {
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A current directory with modules in it, forgotten afterwards."""
+    """Change to a directory with modules, which are removed from sys.modules afterwards."""
     for name, content in FILES.items():
         (tmp_path / f"{name}.py").write_text(content)
     monkeypatch.chdir(tmp_path)

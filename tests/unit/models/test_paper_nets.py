@@ -26,7 +26,7 @@ from support.server import serving
 from support.tensorflow_nets import layout, logits, random_images, random_weights, write_mat
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:318c1147\nsize 13099128\n"
-# On the first 1000 test images, as the paper has it.
+# Accuracy on the first 1000 test images, according to the paper.
 CLEAN = {
     "mnist-plain": 0.987,
     "mnist-linf-at": 0.985,
@@ -39,13 +39,13 @@ CLEAN = {
 
 @pytest.fixture(scope="module")
 def mat(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of the layout of `mnist-plain`, with other weights."""
+    """Write a file with the layout of `mnist-plain` and other weights."""
     return write_mat(tmp_path_factory.mktemp("mat") / "mnist_weights_plain.mat", random_weights("mnist-plain"))
 
 
 @pytest.fixture
 def home(cache: Path, mat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for the nets of a user, on a machine without any, where `mat` is what was published."""
+    """Return the user's folder of nets on a machine without any, and take `mat` for the published file."""
     published = replace(
         PAPER_NETS["mnist-plain"].file, sha256=checksum(mat), size=mat.stat().st_size, url="http://127.0.0.1:9/gone"
     )
@@ -64,7 +64,7 @@ def complaint(path: Path | None = None, name: str = "mnist-plain") -> str:
 
 @pytest.mark.parametrize("name", ["mnist-plain", "cifar10-plain", "cifar10-linf-at", "cifar10-l2-at"])
 def test_a_net_computes_what_tensorflow_would(name: str, tmp_path: Path) -> None:
-    """To the bit: the sums are exact in float64."""
+    """Compare to the bit: the sums are exact in float64."""
     weights = random_weights(name)
     model = load_model(f"paper:{name}", weights=write_mat(tmp_path / "some.mat", weights)).double()
     images = random_images(name, 2)
@@ -76,7 +76,7 @@ def test_a_net_computes_what_tensorflow_would(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", PAPER_NETS)
 def test_the_layout_fills_the_published_number_of_bytes(name: str, tmp_path: Path) -> None:
-    """An array more, a longer name or float64 would not."""
+    """One more array, a longer name or float64 would change the size."""
     zeros = {array: np.zeros(shape) for array, shape in layout(name).items()}
     path = write_mat(tmp_path / "zeros.mat", zeros)
     assert path.stat().st_size == PAPER_NETS[name].file.size
@@ -159,7 +159,7 @@ def test_a_file_in_place_that_is_not_the_published_one_is_refused_but_may_be_giv
     load_model("paper:mnist-plain", weights=path)
 
 
-def test_a_git_lfs_pointer_is_told_from_the_file_it_stands_for(home: Path, mat: Path, tmp_path: Path) -> None:
+def test_a_git_lfs_pointer_is_distinguished_from_its_file(home: Path, mat: Path, tmp_path: Path) -> None:
     for path in (home / mat.name, tmp_path / "pointer.mat"):
         path.write_text(POINTER)
     for given in (None, tmp_path / "pointer.mat"):
@@ -173,7 +173,7 @@ def test_a_git_lfs_pointer_is_told_from_the_file_it_stands_for(home: Path, mat: 
     [
         (b"", r"cut short, damaged or of another kind \(MatReadError"),
         (b"PK\x03\x04" + bytes(200), "cut short, damaged or of another kind"),
-        # How version 7.3 begins, which is HDF5.
+        # The beginning of version 7.3, which is HDF5.
         (b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + bytes(400), r"\(NotImplementedError: .*v7\.3"),
     ],
 )
@@ -185,17 +185,17 @@ def test_a_file_that_is_none_of_matlabs_is_named(content: bytes, words: str, tmp
 
 
 @pytest.mark.parametrize(
-    ("kept", "words"),
+    ("share", "words"),
     [
         (0.5, "expected the arrays of paper:mnist-plain, got others: missing A.*, the file is cut short"),
         (1 - 1e-6, r"expected a MATLAB file up to version 7\.2, got one that is cut short"),
     ],
     ids=["half", "all but the end"],
 )
-def test_a_file_that_is_cut_short_is_named(kept: float, words: str, mat: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_cut_short_is_named(share: float, words: str, mat: Path, tmp_path: Path) -> None:
     content = mat.read_bytes()
     path = tmp_path / "short.mat"
-    path.write_bytes(content[: int(kept * len(content))])
+    path.write_bytes(content[: int(share * len(content))])
     with pytest.raises(LoadError, match=rf"short\.mat: {words}"):
         load_model("paper:mnist-plain", weights=path)
 
@@ -273,7 +273,7 @@ def test_without_scipy_the_extra_is_named_before_anything_is_downloaded(
 
 @pytest.mark.parametrize(("name", "share"), CLEAN.items())
 def test_the_published_net_has_the_accuracy_that_the_paper_gives(name: str, share: float) -> None:
-    """Of 1000 images, one that stands on a boundary may fall to either side of it."""
+    """One of 1000 images may lie on a decision boundary and fall on either side."""
     if paper_nets.place(name) is None:
         pytest.skip(f"{PAPER_NETS[name].file.name} is not on this machine")
     try:

@@ -1,4 +1,4 @@
-"""Models that a file holds whole: they answer, and slope, as the model they were made from."""
+"""Files that hold a whole model: they have the logits and gradients of the model that was saved."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_code_hidden_in_an_exported_program_is_refused_and_does_not_run(
     with pytest.raises(LoadError, match=r"got a torch\.export archive, which runs code .*--trust-model-code"):
         load_model(str(path))
     assert not marker.exists()
-    # Whether torch makes a model of it after the code has run is up to torch.
+    # After the code has run, torch may or may not return a model.
     with contextlib.suppress(LoadError):
         load(path)
     assert marker.exists()

@@ -1,4 +1,4 @@
-"""Weights on disk: what is read, what is refused, and what a failed write leaves behind."""
+"""Weights on disk: which files are read, which are rejected, and what a failed write leaves behind."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ def test_the_checksum_is_sha_256(tmp_path: Path) -> None:
 
 
 def robustness_checkpoint(model: nn.Module) -> dict[str, object]:
-    """As the robustness library of MadryLab saves a classifier: with its normalization, and both again for attacks."""
+    """Save a classifier like MadryLab's robustness library: with its normalization, and both again for its attacks."""
     state = model.state_dict()
     normalizer = {"new_mean": torch.zeros(3, 1, 1), "new_std": torch.ones(3, 1, 1)}
     names = {

@@ -1,4 +1,4 @@
-"""The shipped nets: all there, as their cards say, and none that is not what it was."""
+"""The shipped nets are complete and as their cards describe them, and damaged ones are rejected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_net_is_small_and_says_how_it_was_made(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in SHIPPED if name.startswith("mnist")])
 def test_the_accuracy_of_a_card_is_that_of_the_net(name: str) -> None:
-    """The first thousand images are a tenth of what the card counts: its share is right within three deviations."""
+    """The first 1000 of 10,000 images agree with the accuracy of the card within three standard deviations."""
     images, labels = load_data("mnist-1000").batch(range(1000))
     share = float((load_model(name)(images).argmax(1) == labels).float().mean())
     clean = zoo.card(name).clean()
@@ -63,7 +63,7 @@ def test_an_unknown_net_is_answered_with_a_suggestion() -> None:
 
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of one net that a test may damage."""
+    """Return the folder of a copy of one net, for a test to damage."""
     for suffix in (".json", ".safetensors"):
         shutil.copy(zoo.path("mnist-plain").with_suffix(suffix), tmp_path)
     monkeypatch.setattr(zoo, "FOLDER", tmp_path)

@@ -1,4 +1,4 @@
-"""Settings that make no sense are refused where they are made."""
+"""Settings that make no sense are rejected when the config is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inner attacks: inside the ball and the box, on the side of a higher loss, and blind to batch statistics."""
+"""Inner attacks stay in the ball and the box, increase the loss, and ignore batch statistics."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_several_threats_take_turns_over_the_batch(model: nn.Module, images: tor
 def test_the_radius_grows_over_the_warmup(model: nn.Module, images: torch.Tensor) -> None:
     config = TrainingConfig(inner="pgd", threats=(Threat("linf", 0.1),), radius_warmup=0.5)
     sizes = [float((points_of(model, images, config, progress) - images).abs().max()) for progress in (0, 0.25, 0.5, 1)]
-    # A point in the box is rounded by half an ulp of 1 at the most, and the radius by less.
+    # A point in the box is rounded by at most half an ulp of 1, and the radius by less.
     assert sizes == pytest.approx([0, 0.05, 0.1, 0.1], abs=eps_of(images))
 
 

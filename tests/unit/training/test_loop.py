@@ -1,4 +1,4 @@
-"""The training loop: it learns, it can stop anywhere and go on, and it refuses a checkpoint that is not its own."""
+"""The training loop learns, resumes after an interruption, and rejects the checkpoint of another training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONFIG = TrainingConfig(epochs=3, batch=8, rate=0.01, inner="fast", threats=(Thr
 
 @pytest.fixture
 def samples() -> ArraySamples:
-    """Forty images of one channel, bright on the left (class 0) or on the right (class 1)."""
+    """Return forty images of one channel, bright on the left (class 0) or on the right (class 1)."""
     generator = Generator().manual_seed(0)
     labels = torch.randint(2, (40,), generator=generator)
     pixels = torch.randint(40, (40, 1, 8, 8), generator=generator)
@@ -44,7 +44,7 @@ def same_weights(one: nn.Module, other: nn.Module) -> bool:
 
 
 class PowerCutError(Exception):
-    """The power went."""
+    """Interrupts a training."""
 
 
 class Steps(ProgressListener):
@@ -90,7 +90,7 @@ def test_a_training_that_was_cut_off_ends_with_the_weights_of_one_that_was_not(
     assert (steps.stage, steps.total) == ("training", 15)
 
 
-def test_a_listener_is_told_epoch_loss_and_accuracy_of_each_step(samples: ArraySamples) -> None:
+def test_a_listener_gets_epoch_loss_and_accuracy_of_each_step(samples: ArraySamples) -> None:
     steps = Steps()
     train(net(), samples, TrainingConfig(epochs=2, batch=20, rate=0.01), progress=steps)
     assert steps.taken == [1, 2, 3, 4]
@@ -124,7 +124,7 @@ def test_a_checkpoint_of_another_training_is_refused(samples: ArraySamples, tmp_
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04"])
-def test_a_file_that_is_no_checkpoint_is_refused_and_kept(
+def test_a_file_that_is_no_checkpoint_is_rejected_and_not_overwritten(
     samples: ArraySamples, tmp_path: Path, content: bytes
 ) -> None:
     path = tmp_path / "run.checkpoint"

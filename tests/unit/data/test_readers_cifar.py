@@ -19,7 +19,7 @@ NAMES = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_b
 
 
 class WritesAFile:
-    """What an attacker puts into a pickle: unpickled, it calls `open` and leaves a file behind."""
+    """A malicious object: when it is unpickled, it calls `open` and leaves a file behind."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -30,7 +30,7 @@ class WritesAFile:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Six batches of two images each."""
+    """Write six batches of two images each."""
     path = tmp_path / CIFAR_FOLDER
     path.mkdir()
     for place, name in enumerate(NAMES):
@@ -90,7 +90,7 @@ def test_a_malicious_batch_is_refused_before_it_runs(folder: Path, tmp_path: Pat
     [("os", "system"), ("numpy", "load"), ("numpy", "ndarray.tofile"), ("builtins", "eval"), ("_codecs", "encode")],
 )
 def test_nothing_but_arrays_may_be_named(folder: Path, module: str, name: str) -> None:
-    # Protocol 4 resolves dotted names, so a refusal by module alone would let methods of ndarray through.
+    # Protocol 4 resolves dotted names: a check of the module alone would let methods of ndarray through.
     text = lambda value: b"\x8c" + bytes([len(value)]) + value.encode()  # noqa: E731
     (folder / "test_batch").write_bytes(b"\x80\x04" + text(module) + text(name) + b"\x93.")
     with pytest.raises(errors.LoadError, match=f"refused: .* asks for {module}.{name}"):
@@ -125,7 +125,7 @@ def test_a_missing_batch_is_named(folder: Path) -> None:
         read_cifar10(folder, "train")
 
 
-def test_a_broken_archive_is_told_from_one_without_batches(folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_archive_is_distinguished_from_one_without_batches(folder: Path, tmp_path: Path) -> None:
     whole, cut, other = (tmp_path / name for name in ("whole.tar.gz", "cut.tar.gz", "other.tar.gz"))
     with tarfile.open(whole, "w:gz") as file:
         file.add(folder, CIFAR_FOLDER)

@@ -85,7 +85,7 @@ def test_a_missing_array_is_named_with_those_that_are_there(tmp_path: Path) -> N
         read_npz(saved(tmp_path))
 
 
-def test_what_is_no_zip_archive_is_told_from_a_broken_one(tmp_path: Path) -> None:
+def test_what_is_no_zip_archive_is_distinguished_from_a_damaged_one(tmp_path: Path) -> None:
     path = saved(tmp_path, images=PIXELS, labels=LABELS)
     content = path.read_bytes()
     path.write_bytes(content[:-50])
@@ -109,7 +109,7 @@ def zipped(path: Path, *, method: int = zipfile.ZIP_DEFLATED, **members: bytes) 
 
 
 def npy(shape: str, dtype: str = "|u1", version: bytes = b"\x01\x00") -> bytes:
-    """The header of an array, and nothing of the array."""
+    """Return the header of an array without its data."""
     header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode()
     length = len(header).to_bytes(2 if version == b"\x01\x00" else 4, "little")
     return b"\x93NUMPY" + version + length + header
@@ -148,7 +148,7 @@ def test_images_that_are_all_the_same_are_read_while_they_are_few(tmp_path: Path
     assert len(read_npz(tmp_path / "black.npz")) == 1000
 
 
-def test_an_encrypted_archive_is_told_to_be_none_of_ours(tmp_path: Path) -> None:
+def test_an_encrypted_archive_is_rejected(tmp_path: Path) -> None:
     path = saved(tmp_path, images=PIXELS, labels=LABELS)
     content = bytearray(path.read_bytes())
     for start in (b"PK\x03\x04", b"PK\x01\x02"):

@@ -81,7 +81,7 @@ def header(*shape: int) -> bytes:
 
 @pytest.fixture
 def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small limits, and an end to what a test may unpack."""
+    """Lower the limit, so that a test unpacks little."""
     monkeypatch.setattr(readers, "ALWAYS_UNPACKED", 10_000)
 
 
@@ -126,6 +126,6 @@ def test_data_that_memory_has_no_room_for_is_not_unpacked(tmp_path: Path, monkey
         read_idx(path, dimensions=3)
 
 
-def test_the_available_memory_is_a_number_of_bytes_where_linux_tells() -> None:
+def test_the_available_memory_is_a_number_of_bytes_on_linux() -> None:
     available = readers.available_memory()
     assert available is None or 2**20 < available < 2**50

@@ -1,4 +1,4 @@
-"""Restricted ImageNet, on trees that the test grows: ImageNet itself may not be passed on."""
+"""Restricted ImageNet, on folders that the test writes: ImageNet itself may not be redistributed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_small_tree_is_grouped_and_the_rest_left_out(tmp_path: Path) -> None:
     images, labels = samples.batch([3, 8])
     assert images.shape == (2, 3, 224, 224)
     assert labels.tolist() == [3, 8]
-    # Each image is of one color, which tells whose it is; JPEG may be off by little.
+    # Each image has one color, which identifies it up to JPEG's rounding.
     assert torch.allclose(images[:, 0].mean((1, 2)) * 255, torch.tensor([60.0, 160.0]), atol=3)
 
 
@@ -74,7 +74,7 @@ def test_a_group_with_more_classes_is_dealt_class_by_class(tmp_path: Path) -> No
 
 
 def number(folder: Path, wnid: str, count: int) -> None:
-    """An image of this class that ImageNet's validation set has at this place."""
+    """Write an image of a class at a position of ImageNet's validation set."""
     path = folder / "val" / wnid / f"ILSVRC2012_val_{count:08d}.JPEG"
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (256, 256)).save(path, "JPEG")
@@ -106,7 +106,7 @@ def test_the_images_are_dealt_or_come_by_their_numbers(
 
 
 def test_the_papers_list_has_96_classes_with_11_breeds_of_dogs() -> None:
-    """4800 images, 50 a class, of ImageNet's validation set."""
+    """Write 4800 images of ImageNet's validation set, 50 per class."""
     assert len(PAPER_CLASSES) == 96
     assert sum(LABELS[wnid] == 0 for wnid in PAPER_CLASSES) == len(PAPER_DOGS) == 11
     assert {wnid for wnid, label in LABELS.items() if label} < PAPER_CLASSES

@@ -1,4 +1,4 @@
-"""How far a long command has come."""
+"""Progress of long commands: bars in a terminal, lines in a log file."""
 
 from __future__ import annotations
 
@@ -57,10 +57,12 @@ class StageBar(ProgressListener):
         self._bar.stop()
 
     def started(self, stage: str, total: int, done: int = 0) -> None:
+        """Begin the bar of a stage."""
         self._stage, self._done, self._total = stage, done, total
         self._task = self._bar.add_task(stage, total=total, completed=done, detail="")
 
     def advanced(self, amount: float = 1.0, detail: str = "") -> None:
+        """Move the bar, or print a line when another twentieth is complete."""
         before, self._done = self._done, self._done + amount
         if self._console.is_terminal and self._task is not None:
             self._bar.update(self._task, advance=amount, detail=detail)
@@ -68,6 +70,7 @@ class StageBar(ProgressListener):
             self._console.print(f"{self._stage} {self._done:.0f}/{self._total}  {detail}", markup=False)
 
     def noted(self, message: str) -> None:
+        """Print the message."""
         self._console.print(f"pdpgd: {message}", markup=False, soft_wrap=True)
 
 

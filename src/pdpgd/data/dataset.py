@@ -110,12 +110,14 @@ class ArraySamples:
         return len(self.pixels)
 
     def batch(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Read some samples; see `Samples.batch`."""
         rows = torch.as_tensor(rows)
         pixels = self.pixels[rows]
         images = pixels.float().div_(255) if pixels.dtype == torch.uint8 else pixels
         return images, self.labels[rows]
 
     def first(self, count: int) -> ArraySamples:
+        """Return the first samples."""
         return ArraySamples(self.name, self.pixels[:count], self.labels[:count], self.classes)
 
 
@@ -129,23 +131,28 @@ class SampleRange:
 
     @property
     def name(self) -> str:
+        """Name of the whole set and the range."""
         return f"{self.whole.name}[{self.begin}:{self.end}]"
 
     @property
     def labels(self) -> Tensor:
+        """Class of each sample."""
         return self.whole.labels[self.begin : self.end]
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
         return self.whole.classes
 
     def __len__(self) -> int:
         return self.end - self.begin
 
     def batch(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Read some samples; see `Samples.batch`."""
         return self.whole.batch(torch.as_tensor(rows) + self.begin)
 
     def first(self, count: int) -> SampleRange:
+        """Return the first samples."""
         return SampleRange(self.whole, self.begin, min(self.end, self.begin + count))
 
 
@@ -202,6 +209,7 @@ class DatasetSamples:
         return len(self.labels)
 
     def batch(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Read some samples; see `Samples.batch`."""
         rows = torch.as_tensor(rows)
         labels = self.labels[rows]
         with reading(self.name):
@@ -215,6 +223,7 @@ class DatasetSamples:
         return _stacked(self.name, [image for image, _ in pairs]), labels
 
     def first(self, count: int) -> DatasetSamples:
+        """Return the first samples."""
         return replace(self, labels=self.labels[:count])
 
 

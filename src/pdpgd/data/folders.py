@@ -100,11 +100,13 @@ class FolderSamples:
         return len(self.files)
 
     def batch(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Read some samples; see `Samples.batch`."""
         rows = torch.as_tensor(rows)
         images = torch.stack([self._image(self.files[row]) for row in rows.tolist()])
         return images.float().div_(255), self.labels[rows]
 
     def first(self, count: int) -> FolderSamples:
+        """Return the first samples."""
         return replace(self, files=self.files[:count], labels=self.labels[:count])
 
     def _image(self, file: Path) -> Tensor:

@@ -26,7 +26,6 @@ POINTER = b"version https://git-lfs.github.com/spec/"
 Arrays = dict[str, npt.NDArray[np.float32]]
 Shapes = Mapping[str, tuple[int, ...]]
 
-
 FOLDER = "paper-nets"
 """Folder of the files in `$PDPGD_DATA` and in the cache."""
 REPOSITORY = "https://github.com/aam-at/cpgd"

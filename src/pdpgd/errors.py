@@ -9,7 +9,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
+
+from pdpgd import _moved
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -160,16 +162,5 @@ def renamed_keyword(old: str, new: str) -> Callable[[Callable[Parameters, Result
     return decorate
 
 
-# Former names of this module's classes.
-_RENAMED = {"SubjectError": "LoadError"}
-
-# A type checker that saw __getattr__ would believe in any name.
-if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        if name not in _RENAMED:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        warnings.warn(
-            f"{__name__}.{name} is deprecated: write {__name__}.{_RENAMED[name]}", DeprecationWarning, stacklevel=2
-        )
-        return globals()[_RENAMED[name]]
+def __getattr__(name: str) -> object:
+    return _moved.attribute(__name__, name)

@@ -20,7 +20,14 @@ import numpy as np
 from pdpgd.attacks import catalogue
 from pdpgd.classifier import Model
 from pdpgd.data.dataset import SampleRange, Samples
-from pdpgd.errors import AttackError, InvalidInputError, MissingExtraError, NoGradientError, UnfinishedError
+from pdpgd.errors import (
+    AttackError,
+    InvalidInputError,
+    MissingExtraError,
+    NoGradientError,
+    UnfinishedError,
+    renamed_keyword,
+)
 from pdpgd.evaluation.attack_call import DEFAULT_BUDGET
 from pdpgd.evaluation.evaluate import RunOptions, run_evaluation
 from pdpgd.evaluation.model_handle import DataSource, handle_of, samples_of
@@ -44,6 +51,7 @@ Evaluate = Callable[[str, Samples, AttackSpec, Path | None], Evaluation]
 """(title, samples, attack, directory) -> evaluation of the attack on the samples."""
 
 
+@renamed_keyword("normalisation", "normalization")
 def compare(
     model: str | Model,
     data: DataSource,
@@ -66,7 +74,7 @@ def compare(
     workers: int | None = None,
     address: str | None = None,
     weights: str | None = None,
-    normalisation: NormalizationChoice = None,
+    normalization: NormalizationChoice = None,
     pool: str | None = None,
     trust_model_code: bool = False,
     trust_pickle: bool = False,
@@ -101,7 +109,7 @@ def compare(
         workers: Number of chunks processed at once.
         address: Address of an existing Ray cluster.
         weights: A file of weights to load into the model.
-        normalisation: The normalization to put inside the model.
+        normalization: The normalization to put inside the model.
         pool: The name of groups of classes that the logits are pooled over (see `load_model`).
         trust_model_code: Consent to run the code that the file of the model or of its weights holds.
         trust_pickle: Alias of `trust_model_code`.
@@ -141,7 +149,7 @@ def compare(
     handle = handle_of(
         model,
         weights=weights,
-        normalisation=normalisation,
+        normalization=normalization,
         pool=pool,
         trust_model_code=trust_model_code or trust_pickle,
     )

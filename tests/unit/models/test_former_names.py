@@ -96,15 +96,6 @@ def test_a_whole_model_that_the_first_version_saved_is_loaded(
     assert torch.equal(loaded.model(images), expected.model(images))
 
 
-def test_the_former_name_of_an_error_is_found_with_a_warning() -> None:
-    with pytest.warns(DeprecationWarning, match=r"SubjectError is deprecated: write pdpgd\.errors\.LoadError") as seen:
-        from pdpgd.errors import SubjectError
-    assert SubjectError is errors.LoadError
-    assert {warning.filename for warning in seen} == {__file__}
-    with pytest.raises(AttributeError, match="has no attribute 'Subject'"):
-        _ = errors.Subject
-
-
 def test_the_former_spelling_of_normalization_is_accepted_with_a_warning(
     model: TinyConv, images: torch.Tensor, labels: torch.Tensor, tmp_path: Path
 ) -> None:

@@ -40,10 +40,9 @@ from torch import Tensor
 
 from pdpgd.attacks.base import Problem
 from pdpgd.attacks.best import Best
-from pdpgd.attacks.frame import Task
+from pdpgd.attacks.frame import Task, batches
 from pdpgd.attacks.info import PaperSetup
 from pdpgd.attacks.prepare import Budget, Preparable
-from pdpgd.attacks.primal_dual import batches
 from pdpgd.criteria import Criterion, lead_over
 from pdpgd.errors import InvalidInputError, expect_setting
 

@@ -40,9 +40,8 @@ from torch import Tensor
 from pdpgd.attacks.balls import project, spread
 from pdpgd.attacks.base import random_rows
 from pdpgd.attacks.best import Best
-from pdpgd.attacks.frame import Task
+from pdpgd.attacks.frame import Rows, Task
 from pdpgd.attacks.pgd import Stand, climb, room_of
-from pdpgd.attacks.primal_dual import Rows
 from pdpgd.baselines.settings import BallSteps, PaperBall
 from pdpgd.criteria import Criterion, Surrogate, surrogate_by_name
 from pdpgd.errors import expect_setting

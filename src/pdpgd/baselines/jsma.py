@@ -27,10 +27,9 @@ import torch
 from torch import Tensor
 
 from pdpgd.attacks.best import Best
-from pdpgd.attacks.frame import Task
+from pdpgd.attacks.frame import Task, batches
 from pdpgd.attacks.info import PaperSetup
 from pdpgd.attacks.prepare import Budget, Preparable
-from pdpgd.attacks.primal_dual import batches
 from pdpgd.baselines.settings import LARGE
 from pdpgd.classifier import NO_GRADIENT
 from pdpgd.errors import NoGradientError, UnknownNameError, expect_setting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd import AttackResult, InvalidInputError, Norm, Observation, StopAttack, auto, l0
-from pdpgd.attacks.auto import RANKED, RANKED_FROM, SEVERAL_FROM
-from pdpgd.attacks.linearized import HALVINGS, HIGHEST_PRICE, LEAST_PRICE
+from pdpgd.attacks.config import AutoConfig
 from pdpgd.classifier import Classifier
 from pdpgd.norms import norm_of
 from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, TinyConv, ramp_affine, random_affine
@@ -22,13 +21,16 @@ from support.results import assert_left_alone, assert_shapes_and_dtypes, assert_
 from support.rounding import assert_answers
 
 WRONG_ALREADY = [3, 8]
+DEFAULTS = AutoConfig()
 # Enough for several descents, one of them from a random start, and for the classes to be ranked.
 QUICK = 24
-SHORT = SEVERAL_FROM + 40
+SHORT = DEFAULTS.several_from + 40
 # The prices of a descent are on a grid: a last bit in the margin may move one by a step, and the distance with it.
-PRICE_STEP = 2 * math.expm1((HIGHEST_PRICE - LEAST_PRICE) / 2**HALVINGS)
+PRICES = DEFAULTS.prices
+PRICE_STEP = 2 * math.expm1((PRICES.highest - PRICES.lowest) / 2**PRICES.halvings)
 # Too few for a descent; one; and on both sides of the numbers from which on there are several, and classes are ranked.
-FEW, MANY = [1, 2, 3, 5, 10], [SEVERAL_FROM + 1, SEVERAL_FROM + 2, RANKED_FROM - 1, RANKED_FROM, 333]
+FEW = [1, 2, 3, 5, 10]
+MANY = [DEFAULTS.several_from + 1, DEFAULTS.several_from + 2, DEFAULTS.rank_from - 1, DEFAULTS.rank_from, 333]
 
 
 def prices(like: Tensor) -> Tensor:
@@ -71,7 +73,6 @@ def aim(request: pytest.FixtureRequest, targets: Tensor) -> dict[str, Any]:
     return {"targets": targets} if request.param == "targeted" else {}
 
 
-ENGINE = sys.modules["pdpgd.attacks.auto"]
 PLAYED: dict[tuple[int, bool], AttackResult] = {}
 
 
@@ -265,7 +266,7 @@ def test_a_class_is_not_ranked_against_itself(classes: int, generator: torch.Gen
     diary = Diary(model)
     auto(diary, inputs, model.labels(inputs), norm="l2", budget=SHORT)
     longest = max(len(run) for run in diary.passes.split("f"))
-    assert longest <= max(1, min(RANKED, classes - 1))
+    assert longest <= max(1, min(DEFAULTS.ranked_classes, classes - 1))
 
 
 def test_leads_are_those_of_the_runners_up_with_their_slopes(affine: Affine, points: Tensor) -> None:
@@ -337,7 +338,7 @@ def test_no_sample_costs_more_than_the_budget_and_the_books_are_right(
     assert_within(budget, *spending(norm, budget, mode, affine, points))
 
 
-@pytest.mark.parametrize("budget", [1, 3, SEVERAL_FROM + 1])
+@pytest.mark.parametrize("budget", [1, 3, DEFAULTS.several_from + 1])
 @some_norms("l2", "l1", "l0-element", "priced-l1")
 def test_no_sample_costs_more_than_the_budget_in_the_other_norms(
     norm: str | Norm, budget: int, affine: Affine, points: Tensor
@@ -380,10 +381,10 @@ def test_more_passes_find_smaller_perturbations(norm: str | Norm, conv: TinyConv
 
 @some_norms("linf", "l0")
 def test_a_sample_that_gains_nothing_stops_before_its_budget_is_spent(
-    norm: str | Norm, affine: Affine, points: Tensor, monkeypatch: pytest.MonkeyPatch
+    norm: str | Norm, affine: Affine, points: Tensor
 ) -> None:
-    monkeypatch.setattr(ENGINE, "PATIENCE", 2)
-    result = auto(affine, points[:1], affine.labels(points[:1]), norm=norm, budget=3000)
+    impatient = replace(DEFAULTS, patience=2)
+    result = auto(affine, points[:1], affine.labels(points[:1]), norm=norm, budget=3000, config=impatient)
     assert result.found.all()
     assert (spent(result) < 1500).all()
 
@@ -419,7 +420,7 @@ def test_what_early_samples_leave_is_spent_on_the_others(uneven: tuple[Affine, T
     model, inputs = uneven
     labels = model.labels(inputs)
     assert labels.eq(0).all()
-    budget = 2 * SEVERAL_FROM
+    budget = 2 * DEFAULTS.several_from
     alone = auto(model, inputs, labels, norm="l0", budget=budget)
     shared = auto(model, inputs, labels, norm="l0", budget=budget, share=True)
     assert alone.distances[:6].eq(1).all()
@@ -492,18 +493,18 @@ def test_an_image_does_not_depend_on_its_batch(
 
 
 def test_a_sample_that_converges_does_not_wait_for_the_rest_of_its_batch(
-    conv: TinyConv, images: Tensor, labels: Tensor, monkeypatch: pytest.MonkeyPatch
+    conv: TinyConv, images: Tensor, labels: Tensor
 ) -> None:
     """Some have converged before the budget is spent, some have not: each costs what it costs alone."""
-    monkeypatch.setattr(ENGINE, "PATIENCE", 1)
+    impatient = replace(DEFAULTS, patience=1)
     conv.double()
     images = images.double()
-    together = auto(conv, images, labels, norm="l1", budget=2 * SHORT)
+    together = auto(conv, images, labels, norm="l1", budget=2 * SHORT, config=impatient)
     passes = spent(together)
     passes[WRONG_ALREADY] = passes.max()
     rows = passes.argmin().view(1)
     assert passes.min() < passes.max()
-    alone = auto(conv, images[rows], labels[rows], norm="l1", budget=2 * SHORT, indices=rows)
+    alone = auto(conv, images[rows], labels[rows], norm="l1", budget=2 * SHORT, indices=rows, config=impatient)
     assert spent(alone).tolist() == passes[rows].tolist()
     torch.testing.assert_close(alone.distances, together.distances[rows], rtol=PRICE_STEP, atol=0)
 

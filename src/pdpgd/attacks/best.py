@@ -1,4 +1,4 @@
-"""The smallest adversarial point so far, for each row of a batch."""
+"""The smallest adversarial point found so far for each row of a batch, and the rule for what may compete with it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Best:
-    """Size inf means that nothing was found: the point is then the input, prediction and penalty mean nothing.
+    """The best point per row; a size of inf means that none was found, and prediction and penalty mean nothing then.
 
-    Its tensors are written in place: few rows improve in an iteration, and a copy of all points would cost more than
-    the rest of the bookkeeping.
+    The tensors are updated in place: few rows improve in one iteration, and copying all points would cost more than the
+    rest of the bookkeeping.
     """
 
     size: Tensor
@@ -24,6 +24,7 @@ class Best:
 
     @classmethod
     def none(cls, like: Tensor) -> Best:
+        """Return a record of nothing found yet: the inputs themselves, at size inf."""
         rows = len(like)
         return cls(
             size=like.new_full((rows,), math.inf),
@@ -32,12 +33,24 @@ class Best:
             penalty=like.new_full((rows,), math.nan),
         )
 
-    def improve(self, other: Best, at: Tensor) -> None:
-        """Take over, in place, what of `other` is smaller; a tie keeps the elder.
+    @classmethod
+    def candidates(
+        cls, point: Tensor, size: Tensor, margin: Tensor, prediction: Tensor, penalty: Tensor | None = None
+    ) -> Best:
+        """Return the points as candidates: a point that does not count has size inf.
 
-        Row i of `other` is a rival of row `at[i]`; no two may be rivals of the same one.
+        A point counts if it is adversarial and not the input itself. The input was classified correctly; if it is
+        misclassified in another batch, that is float noise and not a perturbation.
         """
-        # As places, not as a mask: a mask is turned into places again at each use.
+        size = size.masked_fill((margin >= 0) | (size == 0), torch.inf)
+        return cls(size, point, prediction, torch.full_like(size, torch.nan) if penalty is None else penalty)
+
+    def improve(self, other: Best, at: Tensor) -> None:
+        """Take over, in place, the rows of `other` that are smaller; ties keep the earlier point.
+
+        Row i of `other` competes with row `at[i]`; the entries of `at` must be distinct.
+        """
+        # Indices instead of a mask: every use of a mask would convert it to indices again.
         better = (other.size < self.size[at]).nonzero().squeeze(1)
         rows, winner = at[better], other.select(better)
         self.size.index_copy_(0, rows, winner.size)
@@ -46,4 +59,5 @@ class Best:
         self.penalty.index_copy_(0, rows, winner.penalty)
 
     def select(self, rows: Tensor) -> Best:
+        """Return the given rows."""
         return Best(self.size[rows], self.point[rows], self.prediction[rows], self.penalty[rows])

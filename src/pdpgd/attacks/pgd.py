@@ -1,12 +1,12 @@
-"""PGD (Madry et al. 2018): climb the loss inside a ball of a given radius.
+"""PGD (Madry et al. 2018): ascend the loss inside a ball of a given radius.
 
     delta <- Pi_{ball and box}( delta + step * radius * direction(grad L) )
 
-The direction is the steepest one in linf and l2 (Madry et al.; there the ball and the box take turns), the signs of the
-largest slopes in l1 (Tramer & Boneh 2019) and the gradient over its l1 norm in l0 (Croce & Hein 2019; there a step is
-not measured by the radius, which is a number of pixels, but by the width of the box). It answers "is
-there an adversarial point within this radius?", and is what trained models are checked with. A row that was fooled is
-left alone; the size of its first adversarial point is reported as its distance.
+The direction is the steepest one in linf and l2 (Madry et al.; there the projections on ball and box alternate), the
+signs of the largest slopes in l1 (Tramer & Boneh 2019), and the gradient divided by its l1 norm in l0 (Croce & Hein
+2019; there the radius is a number of pixels, so a step is measured by the width of the box). PGD answers "is there an
+adversarial example within this radius?", and trained models are checked with it. A row that is fooled is left alone;
+its distance is the size of its first adversarial point.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from torch import Tensor
 from pdpgd.attacks.balls import Room, ball_of
 from pdpgd.attacks.base import AttackResult, Bounds, random_rows
 from pdpgd.attacks.best import Best
-from pdpgd.attacks.frame import Framed, Task
-from pdpgd.attacks.primal_dual import Rows
+from pdpgd.attacks.frame import Framed, Rows, Task, differentiate, look
 from pdpgd.attacks.radius_search import AtRadii
 from pdpgd.classifier import Model
 from pdpgd.criteria import surrogate_by_name
@@ -31,17 +30,17 @@ from pdpgd.norms import Norm, norm_of
 
 
 class Stand(NamedTuple):
-    """Where the rows of a climb stand."""
+    """The present points of the rows of a climb."""
 
     point: Tensor
     delta: Tensor
     gradient: Tensor
-    """Of the loss that is climbed."""
+    """Gradient of the loss to ascend."""
     room: Room
 
 
 Move = Callable[[Stand], Tensor]
-"""From where the rows stand to their next perturbations."""
+"""Maps the present points to the next perturbations."""
 
 
 def climb(task: Task, rows: Rows, room: Room, delta: Tensor, *, steps: int, surrogate: str, move: Move) -> Best:
@@ -52,59 +51,60 @@ def climb(task: Task, rows: Rows, room: Room, delta: Tensor, *, steps: int, surr
     point = problem.box.clip(rows.inputs + delta)
 
     for _ in range(steps):
-        answer = problem.classifier.margin_and_gradient(point, rows.samples, rows.criterion, loss)
-        problem.ledger.add(rows.samples, forwards=1, backwards=1)
-        _note(best, problem.norm, rows, point, answer.margin, answer.prediction, place)
-        right = best.size[place].isinf()
-        rows, room, place = rows.select(right), room.select(right), place[right]
+        answer = differentiate(problem, rows, point, loss)
+        size = problem.norm.size(point - rows.inputs)
+        best.improve(Best.candidates(point, size, answer.margin, answer.prediction), at=place)
+        robust = best.size[place].isinf()
+        rows, room, place = rows.select(robust), room.select(robust), place[robust]
         if len(place) == 0:
             return best
-        point = point[right]
+        point = point[robust]
         # A surrogate is small where the sample is fooled.
-        delta = move(Stand(point, point - rows.inputs, -answer.gradient[right], room))
+        delta = move(Stand(point, point - rows.inputs, -answer.gradient[robust], room))
         point = problem.box.clip(rows.inputs + delta)
 
     # A point is judged before it is left, so the last one is still unjudged.
-    logits = problem.classifier.logits(point, rows.samples)
-    problem.ledger.add(rows.samples, forwards=1)
-    _note(best, problem.norm, rows, point, rows.criterion.margin(logits), logits.argmax(1), place)
+    size = problem.norm.size(point - rows.inputs)
+    best.improve(Best.candidates(point, size, *look(problem, rows, point)), at=place)
     return best
 
 
 def room_of(task: Task, radius: Tensor) -> Room:
+    """Return where the perturbations of a task's samples may go."""
     inputs, box = task.inputs, task.problem.box
     return Room(radius, box.low - inputs, box.high - inputs, box.width)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PGD:
-    """PGD in a ball: linf, l2, l1 or l0.
+    """PGD in a ball of linf, l2, l1 or l0.
 
-    With 100 steps on images 900-949 of mnist-1000, robust accuracy of mnist-plain in l1 at 8: 26-32 % for sparsity
-    0.01 (steps 1 to 1/50), 46-60 % for 0.05, 66-76 % for 0.1. In l0 at 12 pixels a random first start leaves 80 % where
-    the input leaves 44 % (step 12), so the first start of l0 is the input. In linf (0.08; mnist-linf-at at 0.32) and l2
-    (1.2), steps from 1/2 to 1/25 are within 6 points of each other.
+    With 100 steps on images 900-949 of mnist-1000, the robust accuracy of mnist-plain in l1 at radius 8 is 26-32 % for
+    sparsity 0.01 (steps 1 to 1/50), 46-60 % for 0.05 and 66-76 % for 0.1. In l0 at 12 pixels a random first start
+    leaves 80 % where the input leaves 44 % (step 12), so the first start in l0 is the input. In linf (0.08;
+    mnist-linf-at at 0.32) and l2 (1.2), steps from 1/2 to 1/25 are within 6 points of each other.
 
-    With 100 steps on images 300-331: in l0 at 5 / 12 pixels, cross-entropy, steps of 10, 100, 500, 1000 and 5000 leave
-    97 / 52, 90 / 29, 71 / 16, 74 / 16 and 74 / 16 %. In l1 at 8, the best of four steps and three sparsities leaves
-    23 % exactly and 35 % as cleverhans has it.
+    With 100 steps on images 300-331: in l0 at 5 / 12 pixels, with cross-entropy, steps of 10, 100, 500, 1000 and 5000
+    leave 97 / 52, 90 / 29, 71 / 16, 74 / 16 and 74 / 16 %. In l1 at 8, the best of four steps and three sparsities
+    leaves 23 % with the exact projection and 35 % with that of cleverhans.
     """
 
     steps: int = 500
-    """The paper: 500."""
+    """Steps per start. The paper: 500."""
     step: float | None = None
-    """The length of a step over the radius; in l0 its l1 length over the width of the box, whatever the radius. None is
-    0.1 in linf and l2, 0.2 in l1 and 500 in l0. The paper: the best of 1, 1/2, 1/5, 1/10, 1/25, 1/50, 1/100; in l0 of
-    1000 times these on MNIST, 10000 times on CIFAR-10 (the authors' scripts; the paper's text names no such factor)."""
+    """Length of a step relative to the radius; in l0 its l1 length relative to the width of the box, whatever the
+    radius. None is 0.1 in linf and l2, 0.2 in l1 and 500 in l0. The paper: the best of 1, 1/2, 1/5, 1/10, 1/25, 1/50,
+    1/100; in l0 of 1000 times these on MNIST, 10000 times on CIFAR-10 (the authors' scripts; the paper's text names no
+    such factor)."""
     surrogate: str = "cross-entropy"
-    """What is climbed down. The paper: the better of "cross-entropy" and "hinge"."""
+    """The loss, minimized. The paper: the better of "cross-entropy" and "hinge"."""
     sparsity: float = 0.01
-    """The share of the entries that a step moves, in l1. The paper: the best of 10 %, 5 % and 1 %."""
+    """Share of the entries that a step moves, in l1. The paper: the best of 10 %, 5 % and 1 %."""
     from_input: bool = False
-    """Whether the first start is the input and not a random one; in l0 it always is."""
+    """Whether the first start is the input instead of a random point; in l0 it always is."""
     exact: bool = True
-    """Whether the projection is on ball and box at once, and entries at the edge of the box are passed over. False, in
-    l1: on the box, then on the ball, and no entry is passed over. The paper: False (cleverhans' SparseL1Descent)."""
+    """Whether the projection is on ball and box at once, and entries at the edge of the box are skipped. False, in l1:
+    on the box, then on the ball, and no entry is skipped. The paper: False (cleverhans' SparseL1Descent)."""
 
     def __post_init__(self) -> None:
         surrogate_by_name(self.surrogate)
@@ -128,21 +128,31 @@ class PGD:
 
 @dataclass(frozen=True, kw_only=True)
 class PGDConfig:
-    """The settings of PGD."""
+    """Settings of PGD.
+
+    Raises:
+        InvalidInputError: A setting is outside of its range.
+        UnknownNameError: There is no surrogate of that name.
+
+    Example:
+        >>> pgd(model, images, labels, norm="linf", config=PGDConfig(radius=8 / 255, restarts=5))
+    """
 
     radius: float
-    """How far a point may go, in the units of the inputs; in l0, how many pixels."""
+    """Largest size of a perturbation, in units of the inputs; in l0 the largest number of changed pixels."""
     steps: int = 40
-    """Steps of a start. Madry et al.: 40 on MNIST."""
+    """Steps per start. Madry et al.: 40 on MNIST."""
     restarts: int = 1
+    """Starts per sample."""
     rate: float | None = None
-    """The length of a step times the number of steps, in the unit of `PGD.step`. None: 2.5, as Madry et al., and in l0
-    the step that `PGD` takes by itself."""
+    """Length of a step times the number of steps, in the unit of `PGD.step`. None: 2.5, as Madry et al., and in l0 the
+    default step of `PGD`."""
     surrogate: str = "cross-entropy"
-    """What is climbed down; its direction is that of the usual cross-entropy."""
+    """The loss, minimized; its direction is that of the usual cross-entropy."""
     sparsity: float = 0.01
-    """The share of the entries that a step moves, in l1."""
+    """Share of the entries that a step moves, in l1."""
     max_batch: int = 256
+    """Number of samples attacked together: bounds the memory."""
 
     def __post_init__(self) -> None:
         expect_setting(self, "radius", "above 0", self.radius > 0)
@@ -152,8 +162,9 @@ class PGDConfig:
             expect_setting(self, name, "an integer of at least 1", isinstance(value, int) and value >= 1)
         self.ball("linf")
 
-    def ball(self, norm: str) -> PGD:
-        rate = 2.5 if self.rate is None and norm != "l0" else self.rate
+    def ball(self, norm: str | Norm) -> PGD:
+        """Return the attack within a ball of the norm."""
+        rate = 2.5 if self.rate is None and not norm_of(norm).counts else self.rate
         step = None if rate is None else rate / self.steps
         return PGD(steps=self.steps, step=step, surrogate=self.surrogate, sparsity=self.sparsity)
 
@@ -170,16 +181,34 @@ def pgd(
     seed: int = 0,
     indices: Tensor | None = None,
 ) -> AttackResult:
-    """Look for an adversarial point within `config.radius` of each input, in the linf, l2, l1 or l0 norm."""
+    """Look for an adversarial example within `config.radius` of each input, in the linf, l2, l1 or l0 norm.
+
+    Args:
+        model: Maps a batch of inputs to logits, or to an output with `.logits`; call `model.eval()` first.
+        inputs: Batch of shape (batch, ...), float32 or float64, inside the bounds.
+        labels: True class per sample.
+        norm: "linf", "l2", "l1", "l0", or a `Norm` with a ball.
+        config: Radius, steps and restarts.
+        targets: Class to reach per sample; None attacks untargeted.
+        bounds: Lower and upper bound of valid inputs, each a number, one value per channel, or a tensor.
+        seed: Seed of the random starts.
+        indices: Position of each input in the whole data set, if this call attacks a part of it: the random starts
+            depend on it.
+
+    Returns:
+        The first adversarial example found per input, with its distance; the distance is inf where none was found.
+
+    Raises:
+        InvalidInputError: An argument is malformed.
+        UnknownNameError: There is no norm of that name, or it has no ball.
+        ModelError: The model failed, or returned something other than finite logits.
+
+    Example:
+        >>> result = pgd(model, images, labels, norm="linf", config=PGDConfig(radius=0.3))
+        >>> robust_accuracy = 1 - result.found.float().mean()
+    """
     norm = norm_of(norm)
     ball_of(norm)
-    method = AtRadii(balls=((config.radius, config.ball(norm.name)),), restarts=config.restarts)
+    method = AtRadii(balls=((config.radius, config.ball(norm)),), restarts=config.restarts)
     framed = Framed("pgd", (norm.name,), lambda classes: method, max_batch=config.max_batch)
     return framed(model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices)
-
-
-def _note(best: Best, norm: Norm, rows: Rows, point: Tensor, margin: Tensor, prediction: Tensor, place: Tensor) -> None:
-    size = norm.size(point - rows.inputs)
-    # The input itself was right; if it is not in this batch, that is float noise and no perturbation.
-    size = size.masked_fill((margin >= 0) | (size == 0), torch.inf)
-    best.improve(Best(size, point, prediction, torch.full_like(size, torch.nan)), at=place)

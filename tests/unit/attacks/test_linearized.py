@@ -14,38 +14,24 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from torch import Tensor
 
-from pdpgd.attacks.linearized import (
-    CONFIRMED,
-    HALVINGS,
-    HIGHEST_PRICE,
-    HIGHEST_TRUST,
-    LEAST_PRICE,
-    LEAST_TRUST,
-    LESS_TRUST,
-    MISLED,
-    MORE_TRUST,
-    BoxProx,
-    Linear,
-    Response,
-    Trust,
-    cross,
-    level_response,
-    proximal_response,
-)
-from pdpgd.norms import L0, L1, L2, LINF
+from pdpgd.attacks.config import PriceSearch, TrustRule
+from pdpgd.attacks.linearized import Linear, Response, Trust, cross, level_response, proximal_response
+from pdpgd.norms import L0, L1, L2, LINF, BoxProx
 from pdpgd.proximal import prox_l1_box, prox_l2_box
 
 Array = NDArray[np.float64]
 Answer = Callable[["Question"], Tensor]
 
 SAMPLES = 12
+PRICES = PriceSearch()
+RULE = TrustRule()
 EPS = torch.finfo(torch.float64).eps
 # Sums of a few products of numbers up to one.
 ROUNDING = 32 * EPS
 # What it may cost to go as far as a point that is itself known to a few roundings: the highest price for each.
-ROUNDED_COST = 8 * EPS * math.exp(HIGHEST_PRICE)
+ROUNDED_COST = 8 * EPS * math.exp(PRICES.highest)
 # A price is found to a step of its grid, which a last bit may shift by one.
-PRICE = 2 * math.expm1((HIGHEST_PRICE - LEAST_PRICE) / 2**HALVINGS)
+PRICE = 2 * math.expm1((PRICES.highest - PRICES.lowest) / 2**PRICES.halvings)
 
 
 @dataclass(frozen=True)
@@ -105,14 +91,14 @@ def question(generator: torch.Generator) -> Question:
 def by_prox(prox: BoxProx) -> Answer:
     def answer(given: Question) -> Tensor:
         respond = proximal_response(prox, given.delta, given.linear.slope, given.step, given.low, given.high)
-        return cross(respond, given.linear, given.delta, given.overshoot)
+        return cross(respond, given.linear, given.delta, given.overshoot, PRICES)
 
     return answer
 
 
 def by_level(given: Question) -> Tensor:
-    respond = level_response(given.delta, given.linear.slope, given.step, given.low, given.high)
-    return cross(respond, given.linear, given.delta, given.overshoot)
+    respond = level_response(given.delta, given.linear.slope, given.step, given.low, given.high, PRICES)
+    return cross(respond, given.linear, given.delta, given.overshoot, PRICES)
 
 
 ANSWERS = [
@@ -362,7 +348,7 @@ def test_the_least_number_that_crosses_is_found_to_a_part_in_ten_thousand(need: 
     respond: Response = lambda log: -log.exp()[:, None] * slope  # noqa: E731
     zero = torch.zeros_like(slope)
     linear = Linear(torch.tensor([0.75 * need], dtype=torch.float64), slope)
-    u = cross(respond, linear, zero, torch.tensor([0.25 * need], dtype=torch.float64))
+    u = cross(respond, linear, zero, torch.tensor([0.25 * need], dtype=torch.float64), PRICES)
     descent = float(linear.descent(u))
     assert need <= descent <= need * (1 + PRICE)
 
@@ -422,37 +408,37 @@ def test_the_slope_has_length_one_however_flat_or_steep_the_margin_is(steepness:
     assert float(linear.slope.double().norm()) == pytest.approx(1.0, rel=1e-5)
 
 
-def judged(value: float, promised: float, came: float) -> float:
+def judged(value: float, promised: float, actual: float) -> float:
     trust = Trust(torch.tensor([value], dtype=torch.float64))
-    columns = [torch.tensor([number], dtype=torch.float64) for number in (promised, came)]
-    return float(trust.judged(*columns).value)
+    columns = [torch.tensor([number], dtype=torch.float64) for number in (promised, actual)]
+    return float(trust.judged(*columns, RULE).value)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("promised", [-2.0, 3.0])
 def test_trust_falls_where_the_linear_model_misled_and_grows_where_it_was_confirmed(promised: float, sign: int) -> None:
-    assert judged(1.0, promised, promised) == pytest.approx(MORE_TRUST)
-    assert judged(1.0, promised, promised * (1 + sign * 0.9 * CONFIRMED)) == pytest.approx(MORE_TRUST)
-    assert judged(1.0, promised, promised * (1 + sign * (CONFIRMED + MISLED) / 2)) == 1.0
-    assert judged(1.0, promised, promised * (1 + sign * 1.1 * MISLED)) == pytest.approx(LESS_TRUST)
-    assert LESS_TRUST < 1 < MORE_TRUST
+    assert judged(1.0, promised, promised) == pytest.approx(RULE.more)
+    assert judged(1.0, promised, promised * (1 + sign * 0.9 * RULE.confirmed)) == pytest.approx(RULE.more)
+    assert judged(1.0, promised, promised * (1 + sign * (RULE.confirmed + RULE.misled) / 2)) == 1.0
+    assert judged(1.0, promised, promised * (1 + sign * 1.1 * RULE.misled)) == pytest.approx(RULE.less)
+    assert RULE.less < 1 < RULE.more
 
 
 def test_trust_stays_within_its_bounds() -> None:
-    assert judged(LEAST_TRUST, -1.0, 5.0) == LEAST_TRUST
-    assert judged(HIGHEST_TRUST, -1.0, -1.0) == HIGHEST_TRUST
-    assert LEAST_TRUST < judged(HIGHEST_TRUST, -1.0, 5.0) < HIGHEST_TRUST
+    assert judged(RULE.lowest, -1.0, 5.0) == RULE.lowest
+    assert judged(RULE.highest, -1.0, -1.0) == RULE.highest
+    assert RULE.lowest < judged(RULE.highest, -1.0, 5.0) < RULE.highest
 
 
 def test_trust_is_a_number_where_nothing_was_promised() -> None:
     assert math.isfinite(judged(1.0, 0.0, 0.0))
-    assert judged(1.0, 0.0, 1.0) == pytest.approx(LESS_TRUST)
+    assert judged(1.0, 0.0, 1.0) == pytest.approx(RULE.less)
 
 
 def test_trust_is_judged_sample_by_sample() -> None:
     trust = Trust(torch.tensor([1.0, 2.0, 4.0]))
-    after = trust.judged(torch.tensor([-1.0, -1.0, -1.0]), torch.tensor([-1.0, 4.0, -1.0]))
-    torch.testing.assert_close(after.value, torch.tensor([MORE_TRUST, 2 * LESS_TRUST, 4 * MORE_TRUST]))
+    after = trust.judged(torch.tensor([-1.0, -1.0, -1.0]), torch.tensor([-1.0, 4.0, -1.0]), RULE)
+    torch.testing.assert_close(after.value, torch.tensor([RULE.more, 2 * RULE.less, 4 * RULE.more]))
     torch.testing.assert_close(trust.value, torch.tensor([1.0, 2.0, 4.0]))
 
 
@@ -461,7 +447,7 @@ def test_the_level_geometry_knows_the_norm_it_answers() -> None:
     slope = torch.tensor([[0.5, -0.5, 0.5, 0.5]], dtype=torch.float64)
     zero, wide = torch.zeros_like(slope), torch.ones_like(slope)
     linear = Linear(torch.tensor([0.6], dtype=torch.float64), slope)
-    u = cross(level_response(zero, slope, wide[:, 0], -wide, wide), linear, zero, zero[:, 0])
+    u = cross(level_response(zero, slope, wide[:, 0], -wide, wide, PRICES), linear, zero, zero[:, 0], PRICES)
     torch.testing.assert_close(u, -0.3 * slope.sign(), rtol=PRICE, atol=0)
     assert float(LINF.size(u)) >= 0.3
 
@@ -471,5 +457,11 @@ def test_an_entry_without_slope_stays_where_it_is_inside_the_level() -> None:
     delta = torch.tensor([[0.0, 0.1, -0.45]], dtype=torch.float64)
     wide = torch.full_like(slope, 0.5)
     linear = Linear(torch.tensor([0.3], dtype=torch.float64), slope)
-    u = cross(level_response(delta, slope, wide[:, 0], -wide, wide), linear, delta, torch.zeros_like(linear.gap))
+    u = cross(
+        level_response(delta, slope, wide[:, 0], -wide, wide, PRICES),
+        linear,
+        delta,
+        torch.zeros_like(linear.gap),
+        PRICES,
+    )
     torch.testing.assert_close(u, torch.tensor([[-0.3, 0.1, -0.3]], dtype=torch.float64), rtol=PRICE, atol=0)

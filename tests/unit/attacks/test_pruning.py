@@ -10,7 +10,9 @@ from pdpgd import Norm, l0
 from pdpgd.attacks.auto import prune
 from pdpgd.attacks.base import pose
 from pdpgd.attacks.best import Best
+from pdpgd.attacks.config import AutoConfig
 from pdpgd.attacks.descent import Search
+from pdpgd.attacks.frame import Attempt
 from pdpgd.norms import norm_of
 from support.models import Affine, Counting
 
@@ -28,7 +30,8 @@ def search_of(model: Affine | Counting, inputs: Tensor, points: Tensor, *, norm:
     """A search that has found `points`, all of class 1."""
     labels = torch.zeros(len(inputs), dtype=torch.long)
     problem = pose(model, inputs, labels, norm=norm, targets=None, bounds=(0.0, 1.0), seed=0, indices=None, starts=None)
-    search = Search(problem, wrong=torch.zeros(len(inputs), dtype=torch.bool), budget=1000, observe=None)
+    attempt = Attempt(problem, labels, labels != 0, 2, Best.none(inputs), max_batch=256)
+    search = Search(attempt, budget=1000, observe=None, config=AutoConfig())
     size = norm_of(norm).size(points - inputs)
     found = Best(size, points.clone(), torch.ones_like(labels), torch.full_like(size, torch.nan))
     search.best.improve(found, at=torch.arange(len(inputs)))

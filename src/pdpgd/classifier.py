@@ -1,4 +1,4 @@
-"""The model as the attacks see it: points in, checked logits out, and every pass counted."""
+"""The model as attacks see it: points in, checked logits out, and every pass counted."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Model = Callable[[Tensor], Any]
 
 NO_GRADIENT = "expected logits that depend on the inputs, got a graph that does not reach them"
 
-# Slopes are cut here, so that their squares, which Adam averages, stay within float32.
+# Gradients are clipped here, so that their squares, which Adam averages, stay within the range of float32.
 STEEPEST = 1e18
-# torch's words for a tensor that NumPy is to read while gradients are asked for.
+# Part of torch's message when NumPy reads a tensor that requires a gradient.
 NOT_FOR_NUMPY = "on Tensor that requires grad"
 
 
 class Ledger:
-    """Forward and backward passes spent on each sample of a call."""
+    """Counts the forward and backward passes spent on each sample of a call."""
 
     def __init__(self, samples: int, device: torch.device) -> None:
         self.forwards = torch.zeros(samples, dtype=torch.long, device=device)
         self.backwards = torch.zeros(samples, dtype=torch.long, device=device)
 
     def add(self, samples: Tensor, *, forwards: int = 0, backwards: int = 0) -> None:
-        """A sample may stand in a batch several times, once for each of its restarts."""
+        """Add passes; a sample may appear in a batch several times, once per restart."""
         one = torch.ones_like(samples)
         if forwards:
             self.forwards.index_add_(0, samples, one, alpha=forwards)
@@ -40,19 +40,19 @@ class Ledger:
 
 
 class Answer(NamedTuple):
-    """What one forward and one backward pass tell of a batch of points."""
+    """The result of one forward and one backward pass over a batch of points."""
 
     margin: Tensor
     prediction: Tensor
     loss: Tensor
-    """What was differentiated."""
+    """The surrogate, which was differentiated."""
     gradient: Tensor
     steepness: Tensor
-    """The largest entry of each sample's gradient."""
+    """Largest absolute entry of each sample's gradient."""
 
 
 class Lead(NamedTuple):
-    """How far a class leads another one, and the slope of that."""
+    """By how much a class leads another one, and the gradient of that."""
 
     other: Tensor
     lead: Tensor
@@ -60,7 +60,7 @@ class Lead(NamedTuple):
 
 
 class Classifier:
-    """Calls the model, understands `.logits`, refuses what are no logits. Never touches the model's own state."""
+    """Calls the model, accepts an output with `.logits`, and checks the logits. Never changes the model's state."""
 
     def __init__(self, model: Model) -> None:
         if not callable(model):
@@ -68,20 +68,20 @@ class Classifier:
         self._model = model
         if isinstance(model, nn.Module) and model.training:
             warn_user(
-                "the model is in train mode: dropout and batch normalization make its answers depend on chance and on "
+                "the model is in train mode: dropout and batch normalization make its outputs depend on chance and on "
                 "the batch; call model.eval() first"
             )
 
     def logits(self, points: Tensor, samples: Tensor | None) -> Tensor:
-        """The logits in the dtype of the points, whatever precision the model computes in.
+        """Return the logits in the dtype of the points, whatever precision the model computes in.
 
-        `samples` is what an error calls the points; None if it is not known whose they are.
+        `samples` numbers the points in error messages; None if it is not known which samples they belong to.
         """
         try:
             output = self._model(points)
         except PdpgdError:
             raise
-        except FOREIGN_ERRORS as error:  # torch raises RuntimeError, but the libraries models come from raise anything
+        except FOREIGN_ERRORS as error:  # torch raises RuntimeError, other libraries anything
             if NOT_FOR_NUMPY in str(error):
                 raise NoGradientError(f"{NO_GRADIENT} ({error})") from error
             raise ModelError(
@@ -94,7 +94,7 @@ class Classifier:
     def margin_and_gradient(
         self, points: Tensor, samples: Tensor, criterion: Criterion, surrogate: Surrogate
     ) -> Answer:
-        """One forward and one backward pass: the margin, the class and the gradient of the surrogate."""
+        """Return margin, class and gradient of the surrogate: one forward and one backward pass."""
         with torch.enable_grad():
             leaf = points.detach().requires_grad_()
             logits = self.logits(leaf, samples)
@@ -103,13 +103,13 @@ class Classifier:
             gradient = _slope(loss, leaf)
         steepness = flat(gradient).abs().amax(1)
         if not float(steepness.amax()) <= STEEPEST:
-            # A model may have a kink with an undefined slope (a square root at zero): no direction is better than NaN.
+            # A model may have an undefined slope (a square root at zero): no direction is better than NaN.
             gradient = gradient.nan_to_num(0.0, STEEPEST, -STEEPEST).clamp_(-STEEPEST, STEEPEST)
             steepness = flat(gradient).abs().amax(1)
         return Answer(margin.detach(), logits.detach().argmax(1), loss.detach(), gradient, steepness)
 
     def leads(self, points: Tensor, samples: Tensor, own: Tensor, count: int) -> list[Lead]:
-        """The first runners-up to the class `own`, by logit: a forward pass, and at most `count` backward passes."""
+        """Return the runners-up to the class `own` by logit: a forward pass, and at most `count` backward passes."""
         with torch.enable_grad():
             leaf = points.detach().requires_grad_()
             logits = self.logits(leaf, samples)
@@ -130,7 +130,7 @@ class Classifier:
             raise ModelError(f"expected logits of shape ({batch}, classes >= 2), got {tuple(logits.shape)}")
         if not logits.is_floating_point():
             raise ModelError(f"expected floating-point logits, got {logits.dtype}")
-        # The sum is finite only if every logit is, and spares the closer look.
+        # The sum is finite only if every logit is, which makes the closer look unnecessary.
         if math.isfinite(float(logits.detach().sum())):
             return logits
         broken = ~logits.detach().isfinite().all(1)
@@ -141,14 +141,14 @@ class Classifier:
 
 
 def _slope(loss: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
-    """The gradient of the summed losses at the points; `keep` the graph for another one."""
+    """Return the gradient of the summed losses at the points; `keep` retains the graph for another one."""
     gradient = None
     if loss.requires_grad:
         try:
             (gradient,) = torch.autograd.grad(loss.sum(), leaf, allow_unused=True, retain_graph=keep)
         except PdpgdError:
             raise
-        except FOREIGN_ERRORS as error:  # a model may have gradients of its own making
+        except FOREIGN_ERRORS as error:  # a model may define its own gradients
             raise ModelError(f"the model failed in its backward pass: {type(error).__name__}: {error}") from error
     if gradient is None:
         raise NoGradientError(NO_GRADIENT)
@@ -156,7 +156,7 @@ def _slope(loss: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
 
 
 def _as(dtype: torch.dtype, logits: Tensor) -> Tensor:
-    """The logits in this dtype, with the model's own argmax: rounding to fewer digits may make the first two tie."""
+    """Convert the logits to a dtype but keep the model's argmax: rounding may make the first two tie."""
     rounded = logits.to(dtype)
     if torch.finfo(logits.dtype).bits <= torch.finfo(dtype).bits:
         return rounded
@@ -165,28 +165,29 @@ def _as(dtype: torch.dtype, logits: Tensor) -> Tensor:
     if not bool(lost.any()):
         return rounded
     top = rounded.detach().gather(1, own)
-    # One unit in the last place up, as a constant: the gradient is that of the logits.
+    # Up by one unit in the last place, as a constant: the gradient is that of the logits.
     ahead = (torch.nextafter(top, torch.full_like(top, math.inf)) - top) * lost
     return rounded + torch.zeros_like(rounded).scatter(1, own, ahead)
 
 
 def warn_of_probabilities(logits: Tensor) -> None:
-    """Rows that are non-negative and sum to one are probabilities: their margin says little, their slope less."""
+    """Warn if all rows are nonnegative and sum to one: probabilities have small margins and vanishing gradients."""
     if bool((logits >= 0).all()) and bool(((logits.sum(1) - 1).abs() < 1e-3).all()):
         warn_user("the model's outputs look like probabilities; expected logits: take the softmax out of the model")
 
 
 class Counted(nn.Module):
-    """The model as an attack gets it: every row that goes forward or backward is counted, whatever the attack says."""
+    """Wraps a model and counts every row that goes forward or backward, whatever an attack reports."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        # Not as a child: the model's mode, parameters and hooks are its owner's.
+        # Not as a child module: the model's mode, parameters and hooks belong to its owner.
         self._counted: Callable[[], Model] = lambda: model
         self.training = bool(getattr(model, "training", False))
         self.forwards = self.backwards = 0
 
     def forward(self, inputs: Tensor) -> Any:
+        """Call the model and count the rows."""
         self.forwards += len(inputs)
         output = self._counted()(inputs)
         logits = getattr(output, "logits", output)

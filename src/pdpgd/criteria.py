@@ -1,7 +1,7 @@
-"""When is a point adversarial, and what does an attack minimise to make it so?
+"""When a point is adversarial, and what an attack minimizes to make it so.
 
-The margin is positive while the model is still right (untargeted) or not yet at the target (targeted), and a point is
-adversarial iff its margin is below zero. Where logits tie, the model's own argmax decides. A surrogate is a
+The margin is positive while a sample is classified correctly (untargeted) or not yet as the target (targeted), and a
+point is adversarial iff its margin is below zero. Where logits tie, the model's own argmax decides. A surrogate is a
 differentiable stand-in for "the margin is not negative".
 """
 
@@ -18,13 +18,13 @@ from torch import Tensor
 from pdpgd.errors import UnknownNameError
 from pdpgd.tensors import clip
 
-# e^m is continued by its tangent from here on, so that a confident model cannot overflow it.
+# Beyond this margin e^m is continued by its tangent, so that a confident model cannot overflow it.
 EXPONENTIAL_LIMIT = 20.0
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """What counts as fooled: any class but `classes` (untargeted), or exactly `classes` (targeted)."""
+    """What counts as adversarial: any class but `classes` (untargeted), or exactly `classes` (targeted)."""
 
     classes: Tensor
     targeted: bool = False
@@ -32,8 +32,8 @@ class Criterion:
     def margin(self, logits: Tensor) -> Tensor:
         """z_y - max_{i != y} z_i; for a target t, max_{i != t} z_i - z_t.
 
-        In a tie that is 0, and the smallest number below it if the argmax of the logits says fooled: a margin is below
-        0 exactly where the argmax is another class than the label (untargeted), or is the target (targeted).
+        A tie gives 0, or a tiny number below 0 if the argmax of the logits is adversarial: the margin is below 0
+        exactly where the argmax is not the label (untargeted) or is the target (targeted).
         """
         own = logits.gather(1, self.classes[:, None]).squeeze(1)
         margin = own - self._others(logits).amax(1)
@@ -42,7 +42,7 @@ class Criterion:
         if not bool(tied.any()):
             return margin
         fooled = (logits.detach().argmax(1) == self.classes) == self.targeted
-        # A constant: the gradient is that of the margin.
+        # A constant, so that the gradient is that of the margin.
         return margin - (tied & fooled).to(margin) * torch.finfo(margin.dtype).tiny
 
     def soft_margin(self, logits: Tensor) -> Tensor:
@@ -52,6 +52,7 @@ class Criterion:
         return -margin if self.targeted else margin
 
     def select(self, rows: Tensor) -> Criterion:
+        """Return the given rows."""
         return Criterion(self.classes[rows], self.targeted)
 
     def _others(self, logits: Tensor) -> Tensor:
@@ -59,12 +60,12 @@ class Criterion:
 
 
 def lead_over(logits: Tensor, own: Tensor, other: Tensor) -> Tensor:
-    """z_own - z_other, one pair of classes a sample."""
+    """Return z_own - z_other, for one pair of classes per sample."""
     return (logits.gather(1, own[:, None]) - logits.gather(1, other[:, None])).squeeze(1)
 
 
 Surrogate = Callable[[Tensor, Tensor, Criterion], Tensor]
-"""(margin, logits, criterion) -> loss of each sample, small when the sample is fooled."""
+"""(margin, logits, criterion) -> loss per sample, small where the sample is fooled."""
 
 
 def logistic(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
@@ -103,8 +104,8 @@ def cross_entropy(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tenso
 def dlr(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
     """The difference-of-logits ratio (Croce & Hein 2020): the margin over the spread of the leading logits.
 
-    The spread is z_(1) - z_(3), targeted z_(1) - (z_(3) + z_(4)) / 2, with as many of these as the model has classes;
-    two classes have no third logit, and their margin is taken as it is.
+    The spread is z_(1) - z_(3), targeted z_(1) - (z_(3) + z_(4)) / 2; with three classes z_(3) stands in for the mean,
+    and with two, where there is no third logit, the result is the margin itself.
     """
     classes = logits.shape[1]
     if classes < 3:
@@ -126,6 +127,7 @@ SURROGATES: Mapping[str, Surrogate] = {
 
 
 def surrogate_by_name(name: str) -> Surrogate:
+    """Look up a surrogate; an UnknownNameError lists the names."""
     if name not in SURROGATES:
         raise UnknownNameError("surrogate", name, SURROGATES)
     return SURROGATES[name]
@@ -133,15 +135,16 @@ def surrogate_by_name(name: str) -> Surrogate:
 
 @dataclass(frozen=True)
 class Box:
-    """The valid inputs, low <= x <= high, each bound broadcastable over a batch."""
+    """The valid inputs, low <= x <= high; both bounds broadcast against a batch."""
 
     low: Tensor
     high: Tensor
 
     @property
     def width(self) -> float:
-        """The unit in which rates and start radii are given: the widest side."""
+        """The widest side: the unit of rates and start radii."""
         return float((self.high - self.low).amax())
 
     def clip(self, points: Tensor) -> Tensor:
+        """Move points into the box."""
         return clip(points, self.low, self.high)

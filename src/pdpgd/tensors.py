@@ -1,4 +1,4 @@
-"""Batch-shape helpers: every tensor here carries its samples along dimension 0."""
+"""Helpers for batched tensors, whose samples are along dimension 0."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 Weight = float | Tensor
-"""A number, one value per sample (shape (batch,)), or a tensor with as many dimensions as what it weighs."""
+"""A number, one value per sample (shape (batch,)), or a tensor with as many dimensions as the one it weighs."""
 
 
 def per_sample(values: Weight, like: Tensor) -> Tensor:
-    """Return values that broadcast against `like`: (batch,) becomes (batch, 1, ..., 1), the rest keeps its shape.
+    """Return values that broadcast against `like`: (batch,) becomes (batch, 1, ..., 1), other shapes stay.
 
     The result has the dtype and device of `like`; a number becomes a tensor without dimensions.
     """
@@ -19,17 +19,17 @@ def per_sample(values: Weight, like: Tensor) -> Tensor:
 
 
 def flat(v: Tensor) -> Tensor:
-    """Return v as (batch, everything else); a tensor without dimensions stays as it is."""
+    """Return v with shape (batch, features); a tensor with fewer than two dimensions stays as it is."""
     return v.flatten(1) if v.ndim > 1 else v
 
 
 def clip(v: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return v with each entry moved into [low, high]; on the CPU a third of the time of clamp with tensor bounds."""
+    """Return v clipped to [low, high]; on the CPU it takes a third of the time of clamp with tensor bounds."""
     return torch.minimum(torch.maximum(v, low), high)
 
 
 def length(v: Tensor, dim: int) -> Tensor:
-    """Return sqrt(sum v^2) along dim, which is kept with size 1.
+    """Return sqrt(sum v^2) along dim, which stays with size 1.
 
     Dividing by the largest entry first keeps the squares of 1e-30 and 1e30 inside the range of float32.
     """

@@ -46,4 +46,4 @@ def test_every_public_operator_is_exported_and_opens_with_its_meaning() -> None:
     assert set(proximal.__all__) == written
     for name in proximal.__all__:
         doc = getattr(proximal, name).__doc__ or ""
-        assert doc.startswith(("argmin_z", "The paper's pixel rule", "Approach  argmin_z")), name
+        assert doc.startswith(("Return argmin_z", "Apply the paper's pixel rule", "Approximate argmin_z")), name

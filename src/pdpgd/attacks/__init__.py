@@ -1,1 +1,1 @@
-"""The attacks of the paper, PDGD and PDPGD, behind one call shape."""
+"""The attacks of this package: `auto`, the paper's PDGD and PDPGD, and PGD, all with the same call shape."""

@@ -21,62 +21,93 @@ Bounds = tuple[float | Tensor, float | Tensor]
 
 @dataclass(frozen=True)
 class AttackResult:
-    """The smallest perturbation found for each sample of a call; every field has the batch as its first dimension."""
+    """The smallest perturbation found for each sample of a call; the batch is the first dimension of every field.
+
+    Example:
+        >>> result = auto(model, images, labels, norm="l2")
+        >>> success_rate = result.found.float().mean()
+        >>> robust_accuracy = (result.distances > 0.5).float().mean()
+    """
 
     adversarials: Tensor
-    """The adversarial points, inside the box; a sample that was not fooled, or was wrong already, stands as it came."""
+    """The adversarial examples, inside the box; the input itself where none was found or it was misclassified."""
     distances: Tensor
-    """The size of the perturbation: inf if none was found, 0 if the sample was misclassified to begin with."""
+    """Size of the perturbation: inf if none was found, 0 if the input was misclassified to begin with."""
     found: Tensor
     """Whether the point is adversarial."""
     labels: Tensor
-    """The class the model gave to the returned point."""
+    """The model's class for the returned point."""
     forwards: Tensor
     """Forward passes spent on the sample."""
     backwards: Tensor
     """Backward passes spent on the sample."""
     penalty: Tensor
-    """lambda_1 / lambda_2 at the best point; NaN where the game found none, or has no such weights."""
+    """lambda_1 / lambda_2 at the best point; NaN where none was found, and for attacks without such weights."""
     history: History | None = None
-    """How the distances came about; None if the attack does not record it."""
+    """The best distance against the passes spent; None if the attack does not record it."""
     faults: Mapping[int, str] = field(default_factory=dict)
-    """Samples on which the attack itself broke, and how: they were not fooled, but not withstood either."""
+    """Samples on which the attack itself failed, with the reason: they were not fooled, but did not withstand it."""
 
 
 @dataclass(frozen=True)
 class History:
-    """The best so far against the passes spent. Both have shape (batch, records); a row that ended repeats its last."""
+    """The best distance so far against the passes spent.
+
+    Both fields have shape (batch, records); a row that ended earlier repeats its last record.
+
+    Example:
+        >>> history = auto(model, images, labels, norm="l2", budget=1000).history
+        >>> history.within(200).median()
+    """
 
     passes: Tensor
-    """Forward + backward passes spent on the sample."""
+    """Forward plus backward passes spent on the sample."""
     distances: Tensor
-    """The smallest size found with them: inf if none, 0 if the sample was misclassified to begin with."""
+    """The smallest size found with them: inf if none, 0 if the input was misclassified to begin with."""
 
     def within(self, passes: int) -> Tensor:
-        """The distances of all samples after at most so many passes each."""
+        """Return the distances after at most a number of passes per sample.
+
+        Args:
+            passes: Forward plus backward passes per sample.
+
+        Returns:
+            One distance per sample, inf where nothing had been found yet.
+        """
         return self.distances.masked_fill(self.passes > passes, torch.inf).amin(1)
 
 
 class StopAttack(Exception):  # noqa: N818 (a request, as StopIteration is, and no error)
-    """Raised by an `observe` hook to end a search; `auto` then returns the best found so far."""
+    """Raised by an `observe` hook to end a search; `auto` then returns the best found so far.
+
+    Example:
+        >>> def stop_after_a_minute(observation):
+        ...     if time.monotonic() > deadline:
+        ...         raise StopAttack
+        >>> auto(model, images, labels, norm="l2", observe=stop_after_a_minute)
+    """
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What the progress hook is shown after each iteration of a batch. Its rows are restarts of samples."""
+    """What an `observe` hook is shown after each iteration of a batch; its rows are restarts of samples.
+
+    Example:
+        >>> pdpgd(model, images, labels, norm="l1", observe=lambda seen: print(f"{seen.done} of {seen.total}"))
+    """
 
     phase: str
     """Either "search" or "finetune"."""
     done: int
-    """Iterations played so far in this call, over all batches."""
+    """Iterations made so far in this call, over all batches."""
     total: int
-    """Iterations the call will play at the most."""
+    """Largest number of iterations the call may make."""
     samples: Tensor
-    """The position in the call of each row's sample."""
+    """Position in the call of each row's sample."""
     margin: Tensor
-    """The margin of each row at this iteration's point."""
+    """Margin of each row at this iteration's point."""
     size: Tensor
-    """The smallest adversarial size of each row so far, inf if none."""
+    """Smallest adversarial size of each row so far, inf if none."""
     penalty: Tensor
     """lambda_1 / lambda_2 of each row."""
 
@@ -85,10 +116,27 @@ Observe = Callable[[Observation], None]
 
 
 class Attack(Protocol):
-    """The call shape that ours and all rival attacks share; each has settings of its own beside it.
+    """The call shape that all attacks share, ours and the baselines; each has settings of its own beside it.
 
-    `starts` are points known before, shaped as the inputs and inside the box, one a sample: where one is adversarial it
-    competes with what the attack finds.
+    Args:
+        model: Maps a batch of inputs to logits, or to an output with `.logits`.
+        inputs: Batch of shape (batch, ...), float32 or float64, inside the bounds.
+        labels: True class per sample.
+        norm: Name of a norm or a `Norm`.
+        targets: Class to reach per sample; None attacks untargeted.
+        bounds: Lower and upper bound of valid inputs, each a number, one value per channel, or a tensor.
+        seed: Seed of everything random in the attack.
+        indices: Position of each input in the whole data set, if the call attacks a part of it.
+        starts: One known point per sample, shaped as the inputs and inside the bounds: where one is adversarial, it
+            competes with what the attack finds.
+        observe: Called with an `Observation` as the attack proceeds.
+
+    Returns:
+        One adversarial example per input, with its distance and the passes spent on it.
+
+    Example:
+        >>> def median(attack: Attack) -> float:
+        ...     return float(attack(model, images, labels, norm="l2").distances.median())
     """
 
     def __call__(
@@ -107,13 +155,13 @@ class Attack(Protocol):
     ) -> AttackResult: ...
 
 
-# Inputs and starts may leave the box by float noise, as a share of its width; that much is clipped.
+# Float noise by which inputs and starts may leave the box, as a share of its width; it is clipped.
 BOX_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Inputs inside their box, what counts as fooled, and how a perturbation is measured."""
+    """A checked call: inputs inside their box, what counts as fooled, and how a perturbation is measured."""
 
     classifier: Classifier
     inputs: Tensor
@@ -125,7 +173,7 @@ class Problem:
     indices: Tensor
     ledger: Ledger
     starts: Tensor | None
-    """A point known before for each sample, inside the box; it need not be adversarial."""
+    """One known point per sample, inside the box; it need not be adversarial."""
 
 
 @torch.inference_mode(False)
@@ -141,7 +189,7 @@ def pose(
     indices: Tensor | None,
     starts: Tensor | None = None,
 ) -> Problem:
-    """Check the call and return the problem it poses; raise InvalidInputError that says what is wrong."""
+    """Check a call and return the problem it poses; an InvalidInputError says what is wrong with it."""
     _check_inputs(inputs)
     labels = _class_column("labels", labels, inputs)
     criterion = Criterion(labels)
@@ -151,7 +199,7 @@ def pose(
         raise InvalidInputError(f"seed: expected an integer >= 0, got {seed!r}")
     indices = torch.arange(len(inputs)) if indices is None else _indices(indices, inputs)
     box = _box(bounds, inputs)
-    # Copies, made outside any inference mode of the caller: autograd cannot work on what was made inside one.
+    # Copies made outside the caller's inference mode: autograd cannot work on tensors created inside one.
     clipped = box.clip(_inside("inputs", inputs, box).detach().clone())
     return Problem(
         classifier=Classifier(model),
@@ -168,7 +216,7 @@ def pose(
 
 
 def check_classes(problem: Problem, classes: int) -> None:
-    """Labels and targets name classes the model has. Known only after its first answer."""
+    """Check that labels and targets are classes of the model, whose number its first answer shows."""
     columns = {"labels": problem.labels}
     if problem.criterion.targeted:
         columns["targets"] = problem.criterion.classes
@@ -185,7 +233,7 @@ def _check_inputs(inputs: Tensor) -> None:
     if not isinstance(inputs, Tensor):
         raise InvalidInputError(f"inputs: expected a tensor, got {type(inputs).__name__}")
     if inputs.ndim < 2 or inputs.numel() == 0:
-        raise InvalidInputError(f"inputs: expected shape (batch, ...) with something in it, got {tuple(inputs.shape)}")
+        raise InvalidInputError(f"inputs: expected a nonempty batch of shape (batch, ...), got {tuple(inputs.shape)}")
     if inputs.dtype not in (torch.float32, torch.float64):
         raise InvalidInputError(
             f"inputs: expected float32 or float64 (run the model under torch.autocast for less), got {inputs.dtype}"
@@ -254,14 +302,14 @@ def _bound(bound: float | Tensor, inputs: Tensor) -> Tensor:
             f"bounds: expected a number or a tensor, got {bound!r} ({type(bound).__name__})"
         ) from None
     if value.ndim == 1 and inputs.ndim > 2:
-        # One value a channel.
+        # One value per channel.
         value = value.reshape(-1, *[1] * (inputs.ndim - 2))
     try:
         torch.broadcast_to(value, inputs.shape[1:])
     except RuntimeError:
         raise InvalidInputError(
-            f"bounds: expected a number, one value a channel, or a tensor that fits {tuple(inputs.shape[1:])}, "
-            f"got shape {tuple(value.shape)}"
+            "bounds: expected a number, one value per channel, or a tensor that broadcasts to "
+            f"{tuple(inputs.shape[1:])}, got shape {tuple(value.shape)}"
         ) from None
     return value
 
@@ -283,9 +331,9 @@ def _places_of(rows: Tensor) -> list[int]:
 
 
 def random_rows(problem: Problem, samples: Tensor, restarts: Tensor, step: int = 0) -> Tensor:
-    """Uniform in [-1, 1), shaped as the inputs, drawn from (seed, index of the sample, restart, step) on the CPU.
+    """Draw uniformly from [-1, 1) in the shape of the inputs, keyed by (seed, index of the sample, restart, step).
 
-    So the draw is the same in any batch and on any device.
+    Drawn on the CPU, so that the numbers are the same in any batch and on any device.
     """
     shape = problem.inputs.shape[1:]
     dtype = np.float64 if problem.inputs.dtype == torch.float64 else np.float32

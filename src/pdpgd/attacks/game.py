@@ -1,7 +1,7 @@
 """The two players of the game, lambda_1 ||r|| + lambda_2 L(x + r).
 
-The primal player moves the perturbation, the dual player weighs the norm against the constraint. Neither knows a model
-or a norm: they are given gradients and operators.
+The primal player moves the perturbation; the dual player weighs the norm against the constraint. Neither knows a model
+or a norm: they receive gradients and operators.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 
 
 def exponential_decay(rate: float, final: float, progress: float) -> float:
-    """From rate to rate * final, by equal factors."""
+    """Decay from rate to rate * final by equal factors."""
     return rate * math.pow(final, progress)
 
 
 def linear_decay(rate: float, final: float, progress: float) -> float:
-    """From rate to rate * final, by equal differences."""
+    """Decay from rate to rate * final by equal differences."""
     return rate * (1.0 - (1.0 - final) * progress)
 
 
@@ -38,17 +38,17 @@ class Dual:
 
     @classmethod
     def start(cls, penalty: Tensor, *, average: float, floor: float) -> Dual:
-        """Begin at penalty = lambda_1 / lambda_2."""
+        """Start at penalty = lambda_1 / lambda_2."""
         log_ratio = -penalty.clamp(floor, 1.0 / floor).log()
         return cls(log_ratio, torch.sigmoid(-log_ratio), torch.sigmoid(log_ratio), average, floor)
 
     @property
     def penalty(self) -> Tensor:
-        """lambda_1 / lambda_2, of the averaged weights."""
+        """The ratio lambda_1 / lambda_2 of the averaged weights."""
         return self.norm_weight / self.constraint_weight
 
     def respond(self, sign: Tensor, *, rate: float) -> Dual:
-        """Ascend on lambda_2 in the log domain by the sign of the margin: more weight while the model is right."""
+        """Ascend on lambda_2 in the log domain by the sign of the margin: it grows until the point is adversarial."""
         limit = -math.log(self.floor)
         log_ratio = (self.log_ratio + rate * sign).clamp(-limit, limit)
         return replace(
@@ -59,6 +59,7 @@ class Dual:
         )
 
     def select(self, rows: Tensor) -> Dual:
+        """Return the given rows."""
         return replace(
             self,
             log_ratio=self.log_ratio[rows],
@@ -67,7 +68,7 @@ class Dual:
         )
 
 
-# The authors' settings, and Adam's own.
+# The authors' settings, which are Adam's defaults; epsilon as in torch and as in Keras.
 MEAN_DECAY = 0.9
 SQUARE_DECAY = 0.999
 EPSILON = 1e-8
@@ -76,20 +77,21 @@ KERAS_EPSILON = 1e-7
 
 @dataclass
 class Adam:
-    """Running moments of the gradient. Updated in place: they are as large as the batch, and nobody else holds them."""
+    """Running moments of the gradient, updated in place because they are as large as the batch."""
 
     mean: Tensor
     square: Tensor
     moves: int = 0
     keras: bool = False
-    """Whether epsilon is Keras': larger, and in the step added before sqrt(v) is corrected for its zero start."""
+    """Whether epsilon is that of Keras: larger, and added in the step before sqrt(v) is bias-corrected."""
 
     @classmethod
     def start(cls, like: Tensor, *, keras: bool = False) -> Adam:
+        """Start with zero moments."""
         return cls(torch.zeros_like(like), torch.zeros_like(like), keras=keras)
 
     def direction(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """The unit-rate step -m / h and its metric h = sqrt(v) + eps, both corrected for the zero start."""
+        """Return the step -m / h at rate 1 and its metric h = sqrt(v) + eps, both bias-corrected."""
         self.moves += 1
         self.mean.lerp_(gradient, 1.0 - MEAN_DECAY)
         self.square.mul_(SQUARE_DECAY).addcmul_(gradient, gradient, value=1.0 - SQUARE_DECAY)
@@ -101,4 +103,5 @@ class Adam:
         return step, metric
 
     def select(self, rows: Tensor) -> Adam:
+        """Return the given rows."""
         return Adam(self.mean[rows], self.square[rows], self.moves, self.keras)

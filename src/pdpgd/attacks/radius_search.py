@@ -1,4 +1,4 @@
-"""From an attack within a ball to an answer for every radius: at a list of radii, or by a search over them."""
+"""Turn an attack within a ball into one that returns distances: at a list of radii, or by a search over radii."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from pdpgd.attacks.frame import Task
 from pdpgd.errors import expect_setting
 
 Ball = Callable[[Task, Tensor, int], Best]
-"""(task, radius of each sample, number of the start) -> a point within the radius for each, of size inf if none."""
+"""(task, radius per sample, number of the start) -> a point within the radius per sample, of size inf if none."""
 
-# The first radius of a search, as a share of the farthest corner of the box.
+# First radius of a search, as a share of the distance to the farthest corner of the box.
 FIRST = 1 / 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class AtRadii:
-    """Attack at each radius in turn, the smallest first; what was fooled at one is not attacked again at the next.
+    """Attack at each radius in turn, the smallest first; a sample fooled at one is not attacked at the next.
 
-    Robust accuracy at these radii is what the paper reports of such attacks. Between them, the distances say little.
+    The paper reports the robust accuracy at these radii for such attacks. Between them, the distances say little.
     """
 
     balls: tuple[tuple[float, Ball], ...]
-    """Each radius, and the attack there."""
+    """Pairs of a radius and the attack at it."""
     restarts: int = 1
+    """Starts per sample and radius."""
 
     def __post_init__(self) -> None:
         radii = [radius for radius, _ in self.balls]
@@ -50,12 +51,13 @@ class AtRadii:
 
 @dataclass(frozen=True, kw_only=True)
 class BySearch:
-    """The smallest radius at which the attack finds something, sample by sample: doubling, then bisection."""
+    """Find the smallest radius at which the attack succeeds, per sample: doubling, then bisection."""
 
     ball: Ball
     evaluations: int = 10
-    """Radii that are tried for a sample."""
+    """Number of radii tried per sample."""
     restarts: int = 1
+    """Starts per sample and radius."""
 
     def __post_init__(self) -> None:
         for name in ("evaluations", "restarts"):
@@ -71,14 +73,14 @@ class BySearch:
             radius = torch.where(best.size.isfinite(), (low + best.size) / 2, torch.minimum(grown, largest))
             if norm.smallest > 0:
                 radius = radius.floor().clamp(min=norm.smallest)
-            # Nothing is left between what failed and what was found, or the whole box failed.
+            # Leave out samples with no radius left between failure and success, and those that withstood the whole box.
             rows = ((radius > low) & (radius < best.size) & (low < largest)).nonzero().flatten()
             if len(rows) == 0:
                 break
             self._try(task, rows, radius, best)
             missed = rows[best.size[rows] > radius[rows] * (1 + 1e-5)]
             low[missed] = radius[missed]
-            # Within a radius that had failed, a later attack may find something: then that says nothing any more.
+            # A later attack may succeed within a radius at which an earlier one failed: that failure is then void.
             low = torch.where(low < best.size, low, best.size / 2)
             task.tell((number + 1) / self.evaluations)
         return best

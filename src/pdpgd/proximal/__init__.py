@@ -1,8 +1,8 @@
 """Proximal operators and projections: pure functions of (v, weight), batched over dimension 0.
 
-One call, `prox(v, weight)`, minimises w f(z) + 1/2 ||z - v||^2; `_metric` forms measure the distance in a diagonal
-metric, `_box` forms keep z inside bounds. Inputs are never modified; dtype and device are those of v.
-No gradient flows through them: give them tensors that do not require one.
+`prox(v, weight)` minimizes w f(z) + 1/2 ||z - v||^2; the `_metric` forms measure the distance in a diagonal metric, and
+the `_box` forms constrain z to bounds. Inputs are never modified; dtype and device are those of v. They are not
+differentiable: pass tensors that do not require a gradient.
 """
 
 from pdpgd.proximal.balls import project_l0_ball_box, project_l1_ball_box

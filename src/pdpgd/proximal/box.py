@@ -1,8 +1,8 @@
 """Exact proximal operators inside a box: argmin_z w f(z) + 1/2 ||z - v||^2 subject to low <= z <= high.
 
-The box holds 0: low <= 0 <= high, both broadcasting against v. Clipping the unconstrained answer is exact for l1 only:
-a clipped entry may no longer pay for its place under l0, l1/2 and l2/3, and changes what the rest of the sample should
-do under l2 and l-infinity.
+The box contains 0: low <= 0 <= high, both broadcasting against v. Clipping the unconstrained minimizer is exact for l1
+only: under l0, l1/2 and l2/3 a clipped entry may no longer be worth its cost, and under l2 and l-infinity it changes
+the optimum of the other entries.
 """
 
 from __future__ import annotations
@@ -16,29 +16,104 @@ from pdpgd.tensors import Weight, clip, flat, length, per_sample
 
 
 def prox_l1_box(v: Tensor, weight: Weight, low: Tensor, high: Tensor) -> Tensor:
-    """argmin_z  w ||z||_1 + 1/2 ||z - v||^2  subject to  low <= z <= high."""
+    """Return argmin_z  w ||z||_1 + 1/2 ||z - v||^2  subject to  low <= z <= high.
+
+    Args:
+        v: Points of shape (batch, ...).
+        weight: w >= 0: a number, one per sample, or one per entry.
+        low: Lower bounds <= 0 that broadcast against v.
+        high: Upper bounds >= 0 that broadcast against v.
+
+    Returns:
+        z, shaped as v.
+
+    Example:
+        >>> low, high = torch.tensor(-2.0), torch.tensor(0.75)
+        >>> prox_l1_box(torch.tensor([[-3.0, 1.0, 0.5]]), 0.25, low, high)
+        tensor([[-2.0000,  0.7500,  0.2500]])
+    """
     return clip(prox_l1(v, weight), low, high)
 
 
 def prox_l0_box(v: Tensor, weight: Weight, low: Tensor, high: Tensor) -> Tensor:
-    """argmin_z  w #{i: z_i != 0} + 1/2 ||z - v||^2  subject to  low <= z <= high."""
+    """Return argmin_z  w #{i: z_i != 0} + 1/2 ||z - v||^2  subject to  low <= z <= high.
+
+    Args:
+        v: Points of shape (batch, ...).
+        weight: w >= 0: a number, one per sample, or one per entry.
+        low: Lower bounds <= 0 that broadcast against v.
+        high: Upper bounds >= 0 that broadcast against v.
+
+    Returns:
+        z, shaped as v.
+
+    Example:
+        >>> low, high = torch.tensor(-2.0), torch.tensor(0.75)
+        >>> prox_l0_box(torch.tensor([[-3.0, 1.0, 0.5]]), 0.25, low, high)
+        tensor([[-2.0000,  0.7500,  0.0000]])
+    """
     return _prox_power_box(v, weight, low, high, k=1)
 
 
 def prox_l12_box(v: Tensor, weight: Weight, low: Tensor, high: Tensor) -> Tensor:
-    """argmin_z  w sum |z_i|^(1/2) + 1/2 ||z - v||^2  subject to  low <= z <= high."""
+    """Return argmin_z  w sum |z_i|^(1/2) + 1/2 ||z - v||^2  subject to  low <= z <= high.
+
+    Args:
+        v: Points of shape (batch, ...).
+        weight: w >= 0: a number, one per sample, or one per entry.
+        low: Lower bounds <= 0 that broadcast against v.
+        high: Upper bounds >= 0 that broadcast against v.
+
+    Returns:
+        z, shaped as v.
+
+    Example:
+        >>> low, high = torch.tensor(-2.0), torch.tensor(0.75)
+        >>> prox_l12_box(torch.tensor([[-3.0, 1.0, 0.5]]), 0.25, low, high)
+        tensor([[-2.0000,  0.7500,  0.0000]])
+    """
     return _prox_power_box(v, weight, low, high, k=2)
 
 
 def prox_l23_box(v: Tensor, weight: Weight, low: Tensor, high: Tensor) -> Tensor:
-    """argmin_z  w sum |z_i|^(2/3) + 1/2 ||z - v||^2  subject to  low <= z <= high."""
+    """Return argmin_z  w sum |z_i|^(2/3) + 1/2 ||z - v||^2  subject to  low <= z <= high.
+
+    Args:
+        v: Points of shape (batch, ...).
+        weight: w >= 0: a number, one per sample, or one per entry.
+        low: Lower bounds <= 0 that broadcast against v.
+        high: Upper bounds >= 0 that broadcast against v.
+
+    Returns:
+        z, shaped as v.
+
+    Example:
+        >>> low, high = torch.tensor(-2.0), torch.tensor(0.75)
+        >>> prox_l23_box(torch.tensor([[-3.0, 1.0, 0.5]]), 0.25, low, high)
+        tensor([[-2.0000,  0.7500,  0.0000]])
+    """
     return _prox_power_box(v, weight, low, high, k=3)
 
 
 def prox_pixel_l0_box(v: Tensor, weight: Weight, low: Tensor, high: Tensor) -> Tensor:
-    """argmin_z  w #{pixels: z_pixel != 0} + 1/2 ||z - v||^2  subject to  low <= z <= high.
+    """Return argmin_z  w #{pixels: z_pixel != 0} + 1/2 ||z - v||^2  subject to  low <= z <= high.
 
-    A pixel x = clip(v) stays where it saves more than it costs: 1/2 sum_c (v_c^2 - (x_c - v_c)^2) > w, else it is 0.
+    A pixel is x = clip(v) where that saves more than it costs, 1/2 sum_c (v_c^2 - (x_c - v_c)^2) > w, and 0 otherwise.
+
+    Args:
+        v: Points of shape (batch, channels, ...); on (batch, features), each feature is a pixel.
+        weight: w >= 0: a number, one per sample, or one per pixel.
+        low: Lower bounds <= 0 that broadcast against v.
+        high: Upper bounds >= 0 that broadcast against v.
+
+    Returns:
+        z, shaped as v.
+
+    Example:
+        >>> low, high = torch.tensor(-2.0), torch.tensor(0.75)
+        >>> prox_pixel_l0_box(torch.tensor([[[-3.0, 0.5], [1.0, 0.25]]]), 0.25, low, high)
+        tensor([[[-2.0000,  0.0000],
+                 [ 0.7500,  0.0000]]])
     """
     if not has_channels(v):
         return prox_l0_box(v, weight, low, high)
@@ -47,15 +122,29 @@ def prox_pixel_l0_box(v: Tensor, weight: Weight, low: Tensor, high: Tensor) -> T
 
 
 def prox_l2_box(v: Tensor, weight: Weight, low: Tensor, high: Tensor) -> Tensor:
-    """argmin_z  w ||z||_2 + 1/2 ||z - v||^2  subject to  low <= z <= high, with one weight per sample.
+    """Return argmin_z  w ||z||_2 + 1/2 ||z - v||^2  subject to  low <= z <= high, with one weight per sample.
 
     z = clip(v n / (n + w)) with n = ||z||_2 solving  psi(n) = sum min(a_i / (n + w), c_i / n)^2 = 1, where a = |v| and
-    c is the bound on the side of v. psi falls strictly: Newton's method on psi^(-1/2), halving the bracket where it
-    would leave it.
+    c is the bound on the side of v. psi decreases strictly and is solved by Newton's method on psi^(-1/2), with a
+    bisection where a step would leave the bracket.
+
+    Args:
+        v: Points of shape (batch, ...).
+        weight: w >= 0: a number or one per sample.
+        low: Lower bounds <= 0 that broadcast against v.
+        high: Upper bounds >= 0 that broadcast against v.
+
+    Returns:
+        z, shaped as v.
+
+    Example:
+        >>> low, high = torch.tensor(-2.0), torch.tensor(0.75)
+        >>> prox_l2_box(torch.tensor([[-3.0, 1.0, 0.5]]), 0.25, low, high)
+        tensor([[-2.0000,  0.7500,  0.4486]])
     """
     tiny, rounding = torch.finfo(v.dtype).tiny, 4 * torch.finfo(v.dtype).eps
     a, c = flat(v.abs()), flat(_bound(v, low, high))
-    # z scales with (v, w, low, high): in units of the largest entry no square leaves the range of the dtype.
+    # z scales with (v, w, low, high), and in units of the largest entry no square leaves the range of the dtype.
     unit = a.amax(1, keepdim=True).clamp_(min=tiny)
     a, c, w = a / unit, c / unit, flat(per_sample(weight, v)) / unit
     bottom = torch.zeros_like(unit)
@@ -68,7 +157,7 @@ def prox_l2_box(v: Tensor, weight: Weight, low: Tensor, high: Tensor) -> Tensor:
         slope = (terms / torch.where(free < held, n + w, n).clamp_(min=tiny)).sum(1, keepdim=True)
         bottom, top = torch.where(psi > 1, n, bottom), torch.where(psi > 1, top, n)
         newton = n + (psi.sqrt() - 1) * psi / slope
-        # Strictly inside: where a bound begins to bind, Newton can jump from one end to the other for ever.
+        # Strictly inside: where a bound becomes active, Newton can jump from one end to the other forever.
         better = torch.where((newton > bottom) & (newton < top), newton, (bottom + top) / 2)
         moving = ((better - n).abs() > rounding * n) & ((psi - 1).abs() > rounding)
         if not bool(moving.any()):
@@ -79,11 +168,25 @@ def prox_l2_box(v: Tensor, weight: Weight, low: Tensor, high: Tensor) -> Tensor:
 
 
 def prox_linf_box(v: Tensor, weight: Weight, low: Tensor, high: Tensor) -> Tensor:
-    """argmin_z  w ||z||_inf + 1/2 ||z - v||^2  subject to  low <= z <= high, with one weight per sample.
+    """Return argmin_z  w ||z||_inf + 1/2 ||z - v||^2  subject to  low <= z <= high, with one weight per sample.
 
-    z = clip(v, max(-t, low), min(t, high)). With a = |v|, c the bound on the side of v and b = min(a, c), an entry
-    stands at the level while b_i > t: the best t is the last one where sum_{b_i > t} (a_i - t) > w. While the j largest
-    b are above it that sum is A_j - j t, so  t = max_j min(b_j, (A_j - w)/j), or 0 if that is negative.
+    z = clip(v, max(-t, low), min(t, high)). With a = |v|, c the bound on the side of v and b = min(a, c), an entry is
+    at the level while b_i > t: the best t is the last one where sum_{b_i > t} (a_i - t) > w. While the j largest b are
+    above it, that sum is A_j - j t, so  t = max_j min(b_j, (A_j - w)/j), or 0 if that is negative.
+
+    Args:
+        v: Points of shape (batch, ...).
+        weight: w >= 0: a number or one per sample.
+        low: Lower bounds <= 0 that broadcast against v.
+        high: Upper bounds >= 0 that broadcast against v.
+
+    Returns:
+        z, shaped as v.
+
+    Example:
+        >>> low, high = torch.tensor(-2.0), torch.tensor(0.75)
+        >>> prox_linf_box(torch.tensor([[-3.0, 1.0, 0.5]]), 0.25, low, high)
+        tensor([[-2.0000,  0.7500,  0.5000]])
     """
     a, c = flat(v.abs()), flat(_bound(v, low, high))
     b, order = a.minimum(c).sort(1, descending=True)
@@ -94,10 +197,10 @@ def prox_linf_box(v: Tensor, weight: Weight, low: Tensor, high: Tensor) -> Tenso
 
 
 def _prox_power_box(v: Tensor, weight: Weight, low: Tensor, high: Tensor, *, k: int) -> Tensor:
-    """argmin_z  w sum |z_i|^p + 1/2 ||z - v||^2  subject to  low <= z <= high,  p = (k - 1)/k.
+    """Return argmin_z  w sum |z_i|^p + 1/2 ||z - v||^2  subject to  low <= z <= high,  p = (k - 1)/k.
 
-    Where the unconstrained answer is 0 it is in the box, and stays. Where the box holds it back, the cost between 0 and
-    the bound rises and then falls, so one of the two ends is the answer: the bound x, if
+    Where the unconstrained minimizer is 0, it is in the box. Where the box cuts it off, the cost between 0 and the
+    bound rises and then falls, so the minimizer is one of the two ends: the bound x, if
     w x^p + 1/2 (x - a)^2 < 1/2 a^2,  that is  2a - x > 2w / x^(1/k).
     """
     w = per_sample(weight, v)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pdpgd import Norm, norms, proximal
 from pdpgd.errors import InvalidInputError, UnknownNameError
-from pdpgd.norms import L1, L2, LINF, l0, norm_of, register_norm
+from pdpgd.norms import L1, L2, LINF, BallShape, l0, norm_of, register_norm, size_l1, size_l2
 from support.rounding import sum_error
 
 NAMES = ["linf", "l2", "l1", "l0"]
@@ -27,14 +27,14 @@ def test_sizes_of_known_perturbations(name: str, expected: list[float]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_size_keeps_the_dtype_and_has_one_value_a_sample(name: str, generator: torch.Generator) -> None:
+def test_size_keeps_the_dtype_and_has_one_value_per_sample(name: str, generator: torch.Generator) -> None:
     for dtype in (torch.float32, torch.float64):
         size = norm_of(name).size(torch.randn(4, 3, 2, 2, generator=generator, dtype=dtype))
         assert size.shape == (4,)
         assert size.dtype == dtype
 
 
-def coloured() -> Tensor:
+def colored() -> Tensor:
     """Two changed pixels, with three changed elements."""
     delta = torch.zeros(1, 3, 4, 4)
     delta[0, :2, 1, 2] = 0.1
@@ -43,16 +43,16 @@ def coloured() -> Tensor:
 
 
 def test_l0_counts_pixels_on_images() -> None:
-    assert norm_of("l0").size(coloured()).tolist() == [2]
+    assert norm_of("l0").size(colored()).tolist() == [2]
 
 
 def test_l0_counts_elements_on_request() -> None:
-    assert l0(unit="element").size(coloured()).tolist() == [3]
+    assert l0(unit="element").size(colored()).tolist() == [3]
 
 
 def test_l0_counts_features_on_flat_inputs() -> None:
-    assert norm_of("l0").size(coloured().flatten(1)).tolist() == [3]
-    assert l0(unit="element").size(coloured().flatten(1)).tolist() == [3]
+    assert norm_of("l0").size(colored().flatten(1)).tolist() == [3]
+    assert l0(unit="element").size(colored().flatten(1)).tolist() == [3]
 
 
 def test_l0_counts_the_smallest_of_changes() -> None:
@@ -93,6 +93,46 @@ def test_subgradient_of_a_smooth_size_comes_from_autograd_even_without_a_gradien
             pytest.approx([0.6, 0.8]),
             [0.0, 0.0],
         ]
+
+
+@pytest.mark.parametrize("norm", [LINF, L2, L1], ids=lambda norm: norm.name)
+def test_the_dual_norm_is_the_most_that_a_unit_perturbation_gains(norm: Norm, generator: torch.Generator) -> None:
+    """dual(g) = max <g, z> over size(z) <= 1: no z of size 1 gains more, and one of the candidates below gains it."""
+    assert norm.dual is not None
+    slopes = torch.randn(30, 12, generator=generator, dtype=torch.float64)
+    others = torch.randn(200, 12, generator=generator, dtype=torch.float64)
+    corners = torch.eye(12, dtype=torch.float64)
+    best = torch.full((30,), -torch.inf, dtype=torch.float64)
+    for z in (others, corners, -corners, slopes, slopes.sign()):
+        best = torch.maximum(best, (slopes @ (z / norm.size(z)[:, None]).T).amax(1))
+    torch.testing.assert_close(norm.dual(slopes), best)
+
+
+def test_a_norm_of_ones_own_declares_nothing_and_has_the_ball_of_its_size() -> None:
+    mine = Norm("mine", size_l1, proximal.prox_l1)
+    assert (mine.dual, mine.unit, mine.relaxed, mine.counts) == (None, "", None, False)
+    assert (mine.sparse, mine.level_step) == (False, False)
+    assert mine.ball is BallShape.CROSS_POLYTOPE
+    assert Norm("l2", lambda delta: 2 * size_l2(delta), proximal.prox_l2).ball is None
+
+
+def test_a_size_need_not_be_hashable() -> None:
+    class Size:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self, delta: Tensor) -> Tensor:
+            return size_l2(delta)
+
+    assert Norm("mine", Size(), proximal.prox_l2).ball is None
+
+
+@pytest.mark.parametrize("unit", ["pixel", "element"])
+def test_l0_says_what_it_counts(unit: str) -> None:
+    norm = l0(unit=unit)
+    assert norm.unit == f"{unit}s"
+    assert norm.counts
+    assert norm.sparse
+    assert norm.ball is (BallShape.FEW_PIXELS if unit == "pixel" else BallShape.FEW_ELEMENTS)
 
 
 @pytest.mark.parametrize("name", NAMES)

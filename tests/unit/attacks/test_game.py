@@ -203,3 +203,15 @@ def test_selected_incumbents_are_copies() -> None:
     chosen.improve(incumbent([0.5], 7), at=torch.tensor([0]))
     assert best.size.tolist() == [1.0, 2.0]
     assert best.point.eq(1).all()
+
+
+def test_a_candidate_is_adversarial_and_not_the_input_itself() -> None:
+    size, margin = torch.tensor([0.5, 0.5, 0.0, 0.5]), torch.tensor([-1.0, 1.0, -1.0, 0.0])
+    points, classes = torch.rand(4, 2), torch.arange(4)
+    found = Best.candidates(points, size, margin, classes)
+    assert found.size.tolist() == [0.5, torch.inf, torch.inf, torch.inf]
+    assert torch.equal(found.point, points)
+    assert torch.equal(found.prediction, classes)
+    assert found.penalty.isnan().all()
+    assert size.tolist() == [0.5, 0.5, 0.0, 0.5]
+    assert torch.equal(Best.candidates(points, size, margin, classes, size).penalty, size)

@@ -1,0 +1,122 @@
+"""AutoConfig: wrong settings are refused, budgets are divided within their bounds, and each setting has an effect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pdpgd import InvalidInputError, PDPGDConfig, auto
+from pdpgd.attacks.auto import Plan
+from pdpgd.attacks.config import CLASS, FAR, STEADY, AutoConfig, PriceSearch, TrustRule
+from support.models import Affine, TinyConv
+
+DEFAULTS = AutoConfig()
+
+
+@pytest.fixture
+def conv(generator: torch.Generator) -> TinyConv:
+    return TinyConv(generator)
+
+
+@pytest.fixture
+def images(generator: torch.Generator) -> Tensor:
+    return torch.rand(4, 3, 6, 6, generator=generator)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"then": ()}, {"shared": ()}, {"min_descent_steps": 0}, {"patience": 1.5}, {"ranked_classes": 0}),
+        *({"pruning_passes": -1}, {"polish_share": 1.0}, {"worthwhile": -0.1}, {"hop_scale": -1.0}),
+        *({"least_length": 0.0}, {"level_step": 0.0}),
+    ],
+)
+def test_settings_outside_of_their_range_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match=rf"AutoConfig\.{next(iter(settings))}: expected"):
+        AutoConfig(**settings)
+
+
+def test_a_config_of_another_attack_is_refused(conv: TinyConv, images: Tensor) -> None:
+    with pytest.raises(InvalidInputError, match="config: expected a AutoConfig, got a PDPGDConfig"):
+        auto(conv, images, torch.zeros(4, dtype=torch.long), norm="l2", config=PDPGDConfig())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("config", [DEFAULTS, replace(DEFAULTS, min_descent_steps=500, pruning_passes=0)])
+def test_a_plan_spends_no_more_than_its_passes(config: AutoConfig, counts: bool) -> None:
+    for passes in range(1, 1200):
+        plan = Plan.within(passes, counts=counts, config=config)
+        polish = 2 * plan.polish + 1 if plan.polish else 0
+        steps = plan.descents * (2 * plan.steps + 1) if plan.steps else 0
+        assert 0 <= steps + polish + plan.pruning <= passes
+        assert min(plan.steps, plan.polish, plan.pruning) >= 0
+        if passes >= 3:
+            assert plan.steps >= 1
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "first": {"first": (FAR, STEADY, CLASS)},
+    "then": {"then": (FAR,)},
+    "min_descent_steps": {"min_descent_steps": 30},
+    "polish_share": {"polish_share": 0.4},
+    "polish": {"polish": replace(DEFAULTS.polish, style=replace(DEFAULTS.polish.style, trust=0.1))},
+    "several_from": {"several_from": 1000},
+    "rank_from": {"rank_from": 1000},
+    "ranked_classes": {"ranked_classes": 1},
+    "patience": {"patience": 1},
+    "worthwhile": {"worthwhile": 0.9, "patience": 3},
+    "start_radius": {"start_radius": 0.1},
+    "near_scale": {"near_scale": 0.5},
+    "hop_scale": {"hop_scale": 0.5},
+    "overshoot_power": {"overshoot_power": 1.0},
+    "least_length": {"least_length": 0.5},
+    "level_step": {"level_step": 0.05},
+    "prices": {"prices": PriceSearch(halvings=8)},
+    "trust": {"trust": TrustRule(more=1.05)},
+    "shared": {"shared": (FAR,)},
+    "shared_steps": {"shared_steps": 10},
+    "pruning_passes": {"pruning_passes": 40},
+}
+
+
+def test_every_setting_is_listed_here() -> None:
+    assert CHANGES.keys() == vars(DEFAULTS).keys()
+
+
+def margins(model: TinyConv | Affine, inputs: Tensor, labels: Tensor, **call: Any) -> list[list[float]]:
+    """Every margin that an attack saw, in order: the whole of its way."""
+    seen: list[list[float]] = []
+    auto(model, inputs, labels, **call, observe=lambda moment: seen.append(moment.margin.tolist()))
+    return seen
+
+
+@pytest.mark.parametrize("setting", [setting for setting in CHANGES if not setting.startswith("shared")])
+def test_every_setting_has_an_effect(setting: str, conv: TinyConv, images: Tensor) -> None:
+    labels = conv(images).argmax(1)
+    call = {"norm": "l0" if setting == "pruning_passes" else "linf", "budget": 400}
+    changed = replace(DEFAULTS, **CHANGES[setting])
+    assert margins(conv, images, labels, **call) != margins(conv, images, labels, **call, config=changed)
+
+
+@pytest.mark.parametrize("setting", ["shared", "shared_steps"])
+def test_settings_of_shared_passes_have_an_effect(setting: str) -> None:
+    """One feature is enough for six samples, which leave passes over; the other two need three."""
+    weight, inputs = torch.zeros(2, 10), torch.full((8, 10), 0.9)
+    weight[0] = 1.0
+    weight[0, 0] = 5.0
+    inputs[:6], inputs[6:, 0] = 0.5, 0.0
+    model, labels = Affine(weight, torch.tensor([0.0, 5.7])), torch.zeros(8, dtype=torch.long)
+    changed = replace(DEFAULTS, **CHANGES[setting])
+    for share in (False, True):
+        ways = [margins(model, inputs, labels, norm="l0", budget=180, share=share, config=c) for c in (None, changed)]
+        assert (ways[0] != ways[1]) is share
+
+
+def test_the_defaults_are_what_no_config_means(conv: TinyConv, images: Tensor) -> None:
+    labels = conv(images).argmax(1)
+    one, other = (auto(conv, images, labels, norm="l1", budget=150, config=config) for config in (None, DEFAULTS))
+    assert torch.equal(one.adversarials, other.adversarials)

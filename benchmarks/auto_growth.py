@@ -1,9 +1,9 @@
-"""How the time of `auto` grows with the samples, the size of the inputs and the budget.
+"""How the run time of `auto` grows with the number of samples, the size of the inputs and the budget.
 
     make bench-auto
 
-On a small convolutional net with random weights; each line has the seconds and the exponent of a power that fits them.
-The solver's own time is what is left after bare passes of the same number and size, timed in turn with the calls.
+On a small convolutional net with random weights; each line shows the seconds and the exponent of the power law that
+fits them. The attack's own time is the rest after subtracting as many bare passes, timed alternately with the calls.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def small_net(channels: int) -> nn.Module:
 
 
 def bare(net: nn.Module, inputs: Tensor, passes: int) -> float:
-    """Seconds of so many forward + backward passes, two a round."""
+    """Return the seconds that a number of forward plus backward passes take, two per round."""
     begin = time.perf_counter()
     for _ in range(passes // 2):
         leaf = inputs.detach().requires_grad_()
@@ -41,7 +41,7 @@ def bare(net: nn.Module, inputs: Tensor, passes: int) -> float:
 
 
 def seconds(channels: int, side: int, *, samples: int, budget: int, norm: str) -> tuple[float, float]:
-    """Of a call, and of that without the model's passes."""
+    """Return the seconds of a call, and those without the model's passes."""
     net = small_net(channels)
     inputs = torch.rand(samples, channels, side, side, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -56,7 +56,7 @@ def seconds(channels: int, side: int, *, samples: int, budget: int, norm: str) -
 
 
 def exponent(work: Sequence[float], times: Sequence[float]) -> float:
-    """The slope of the line through the logarithms."""
+    """Return the slope of the line through the logarithms."""
     x, y = ([math.log(max(value, 1e-9)) for value in values] for values in (work, times))
     middle = sum(x) / len(x)
     return sum((a - middle) * b for a, b in zip(x, y, strict=True)) / sum((a - middle) ** 2 for a in x)

@@ -1,8 +1,8 @@
-"""What an attack step costs over a bare forward + backward pass of the same batch.
+"""The cost of an attack step relative to a bare forward + backward pass of the same batch.
 
     make bench
 
-Each figure is the median of five ratios; the two sides of a ratio are timed in turn, iteration blocks of the same run.
+Each figure is the median of five ratios; the two sides of a ratio are timed alternately in the same run.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pdpgd import AttackResult, Observation, PDGDConfig, PDPGDConfig
 
 Attack = Callable[..., AttackResult]
 
-# norm -> the ratio that the attack with the exact prox must not exceed, and that auto must not.
+# Largest acceptable ratio per norm, for the attack with the exact prox and for auto.
 LIMITS = {"linf": 1.25, "l2": 1.15, "l1": 1.15, "l0": 1.15}
 AUTO_LIMITS = {"linf": 1.4, "l2": 1.25, "l1": 1.25, "l0": 1.25}
 
 
 def attacks(norm: str, steps: int) -> dict[str, Attack]:
-    """The attack of the paper for a norm, with the exact prox and with the paper's inner loop."""
+    """Return the paper's attack for a norm, with the exact prox and with the paper's inner loop."""
     if norm == "l2":
         return {"pdgd": partial(pdpgd.pdgd, config=PDGDConfig(steps=steps, finetune_steps=0))}
     exact = PDPGDConfig(steps=steps, finetune_steps=0)
@@ -40,7 +40,7 @@ def attacks(norm: str, steps: int) -> dict[str, Attack]:
 
 
 def bare_pass(model: nn.Module, inputs: Tensor, times: int) -> float:
-    """Seconds of one forward + backward pass to the inputs."""
+    """Return the seconds of one forward + backward pass to the inputs."""
     begin = time.perf_counter()
     for _ in range(times):
         leaf = inputs.detach().requires_grad_()
@@ -49,7 +49,7 @@ def bare_pass(model: nn.Module, inputs: Tensor, times: int) -> float:
 
 
 def attack_step(attack: Attack, model: nn.Module, inputs: Tensor, labels: Tensor, norm: str) -> float:
-    """Seconds of one iteration, the first left out: between two calls of the hook there is exactly one."""
+    """Return the seconds per iteration without the first one: there is exactly one between two calls of the hook."""
     stamps: list[float] = []
 
     def stamp(_: Observation) -> None:
@@ -60,7 +60,7 @@ def attack_step(attack: Attack, model: nn.Module, inputs: Tensor, labels: Tensor
 
 
 def auto_step(model: nn.Module, inputs: Tensor, labels: Tensor, norm: str, steps: int) -> float:
-    """Seconds of two passes of auto, all of the call counted in."""
+    """Return the seconds per two passes of auto, including all overhead of the call."""
     begin = time.perf_counter()
     result = pdpgd.auto(model, inputs, labels, norm=norm, budget=2 * steps)
     return 2 * (time.perf_counter() - begin) / float((result.forwards + result.backwards).float().mean())
@@ -81,9 +81,9 @@ def main() -> int:
     for name in shared_zoo.MODELS:
         model = zoo.load(name)
         inputs, labels = zoo.mnist(0, options.images)
-        right = model(inputs).argmax(1) == labels
-        inputs, labels = inputs[right], labels[right]
-        bare_pass(model, inputs, options.steps)  # the first passes warm caches up
+        correct = model(inputs).argmax(1) == labels
+        inputs, labels = inputs[correct], labels[correct]
+        bare_pass(model, inputs, options.steps)  # warm up the caches
         for norm in LIMITS:
             sides: dict[str, Callable[[], float]] = {
                 attack_name: partial(attack_step, attack, model, inputs, labels, norm)

@@ -1,4 +1,4 @@
-"""The attacks and norms that every contract is held against."""
+"""The attacks and norms that every contract test runs on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.models import TinyConv
 
 @dataclass(frozen=True)
 class Case:
-    """One attack with one norm; `run` plays it shortly."""
+    """One attack with one norm; `run` runs it for a few steps."""
 
     attack: Callable[..., AttackResult]
     config: type[PDGDConfig] | type[PDPGDConfig]
@@ -54,14 +54,14 @@ def conv(generator: torch.Generator) -> TinyConv:
 
 @pytest.fixture
 def images(conv: TinyConv, generator: torch.Generator) -> Tensor:
-    """Twelve images; some pixels stand on the edges of the box."""
+    """Twelve images with some pixels on the edges of the box."""
     images = torch.rand(12, 3, 6, 6, generator=generator)
     return (1.2 * images - 0.1).clamp(0, 1)
 
 
 @pytest.fixture
 def labels(conv: TinyConv, images: Tensor) -> Tensor:
-    """What the model says, but for samples 3 and 8: these are wrong to begin with."""
+    """The predicted classes, except for samples 3 and 8, which are misclassified to begin with."""
     with torch.no_grad():
         labels = conv(images).argmax(1)
     labels[[3, 8]] = (labels[[3, 8]] + 1) % 5
@@ -70,7 +70,7 @@ def labels(conv: TinyConv, images: Tensor) -> Tensor:
 
 @pytest.fixture
 def targets(conv: TinyConv, images: Tensor) -> Tensor:
-    """The next class but one; samples 3 and 8 are at their target to begin with."""
+    """The class after the next; samples 3 and 8 have their target class to begin with."""
     with torch.no_grad():
         answer = conv(images).argmax(1)
     targets = (answer + 2) % 5

@@ -1,4 +1,4 @@
-"""On an affine model the smallest perturbation is known: the attacks are held against it.
+"""On an affine model the smallest perturbation is known: the attacks are compared with it.
 
 To the class j, at margin m_j, it is m_j / ||w_y - w_j||_dual far; the nearest class decides. Under l0 it takes the
 fewest coordinates whose reach inside the box covers m_j. Three kinds of problem:
@@ -101,7 +101,7 @@ class Oracle:
             sizes = torch.linalg.vector_norm(move, math.inf if norm == "linf" else 2.0, dim=2)
         return sizes.masked_fill(self.margins.isinf() | (reach.sum(2) <= margins), math.inf)
 
-    def minimisers(self, norm: str) -> Tensor:
+    def minimizers(self, norm: str) -> Tensor:
         """The exact perturbation: the margin, spent along the direction that is dual to the slope."""
         rows = torch.arange(len(self.inputs))
         nearest = self.distances(norm).argmin(1)
@@ -117,14 +117,14 @@ class Oracle:
         return -direction * (margin / (direction * slope).sum(1))[:, None]
 
 
-def around_the_centre(generator: torch.Generator) -> Tensor:
+def around_the_center(generator: torch.Generator) -> Tensor:
     return 0.475 + 0.05 * torch.rand(SAMPLES, FEATURES, generator=generator)
 
 
 def clear_problem(seed: int, distance: float) -> Oracle:
-    """Seen from the centre, class 1 is `distance` (l2) away from class 0, the others 2.5 to 5 times as far."""
+    """Seen from the center, class 1 is `distance` (l2) away from class 0, the others 2.5 to 5 times as far."""
     generator = torch.Generator().manual_seed(seed)
-    inputs = around_the_centre(generator)
+    inputs = around_the_center(generator)
     weight = torch.randn(CLASSES, FEATURES, generator=generator)
     far = distance * torch.cat([torch.tensor([0.0, 1.0]), torch.linspace(2.5, 5.0, CLASSES - 2)])
     lead = far * torch.linalg.vector_norm(weight[0] - weight, dim=1)
@@ -133,9 +133,9 @@ def clear_problem(seed: int, distance: float) -> Oracle:
 
 
 def contested_problem(seed: int, spread: float) -> Oracle:
-    """The logits at the centre are drawn at random."""
+    """The logits at the center are drawn at random."""
     generator = torch.Generator().manual_seed(seed)
-    inputs = around_the_centre(generator)
+    inputs = around_the_center(generator)
     model = random_affine(generator, features=FEATURES, classes=CLASSES, spread=spread)
     return Oracle(model, inputs, model.labels(inputs))
 
@@ -190,12 +190,12 @@ def judged_share(of: Oracle, result: AttackResult, what: str) -> float:
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 @pytest.mark.parametrize("problem", ["clear", "contested"])
-def test_the_exact_minimisers_are_inside_the_box_and_on_the_boundary(
+def test_the_exact_minimizers_are_inside_the_box_and_on_the_boundary(
     problem: str, norm: str, request: pytest.FixtureRequest
 ) -> None:
     """The oracle's own test: what it calls the minimum is feasible, as long as it says, and just flips the answer."""
     of: Oracle = request.getfixturevalue(problem)
-    moves = of.minimisers(norm)
+    moves = of.minimizers(norm)
     points = of.inputs.double() + moves
     assert points.min() > 0
     assert points.max() < 1
@@ -207,7 +207,7 @@ def test_the_exact_minimisers_are_inside_the_box_and_on_the_boundary(
 
 
 def test_the_weights_are_distinct_and_the_norms_differ(clear: Oracle) -> None:
-    """With uniform weights l2 and linf would have the same minimiser, and the test could not tell them apart."""
+    """With uniform weights l2 and linf would have the same minimizer, and the test could not distinguish them."""
     assert len(clear.model.weight.unique()) == FEATURES * CLASSES
     assert (clear.exact("l1") > 1.5 * clear.exact("l2")).all()
     assert (clear.exact("l2") > 1.5 * clear.exact("linf")).all()
@@ -277,7 +277,7 @@ def test_l0_is_exact_for_nine_of_ten_samples(prox: str) -> None:
 
 
 def test_l0_is_near_the_exact_count_where_many_coordinates_are_needed() -> None:
-    """Which coordinates to take is a hard question: four problems together, since a single one is a matter of luck."""
+    """Choosing the coordinates is combinatorial: four problems together, since a single one is a matter of luck."""
     taken, needed = 0.0, 0.0
     for seed in range(4):
         of = clear_problem(seed, distance=0.5)
@@ -338,7 +338,7 @@ def test_auto_comes_within_a_two_hundredth_of_the_exact_minimum_inside_the_box(s
     ],
 )
 def test_auto_takes_the_exact_count_in_l0(of: Oracle) -> None:
-    """Measured: all 660. Which coordinates are taken may hang on a last bit, so one in sixty may be one over."""
+    """Measured: all 660. The choice of coordinates may depend on a last bit, so one in sixty may be one over."""
     result = auto(of.model, of.inputs, of.labels, norm="l0", budget=200)
     assert round(SAMPLES * judged_share(of, result, "auto")) >= SAMPLES - 1
     assert (result.distances.double() <= of.exact("l0") + 1).all()

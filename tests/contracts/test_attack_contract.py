@@ -1,4 +1,4 @@
-"""What every attack promises for every norm, untargeted and targeted."""
+"""The contract of every attack in every norm, untargeted and targeted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLAYED: dict[tuple[str, bool], AttackResult] = {}
 
 
 def played(case: Case, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]) -> AttackResult:
-    """The same call in many tests, played once; none of them writes into it."""
+    """The result of a call that many tests share; none of them writes into it."""
     key = case.name, bool(aim)
     if key not in PLAYED:
         PLAYED[key] = case.run(conv, images, labels, **aim)
@@ -43,7 +43,7 @@ def result(case: Case, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict
 
 @pytest.fixture
 def plain(case: Case, conv: TinyConv, images: Tensor, labels: Tensor) -> AttackResult:
-    """The untargeted result, for what must not change it."""
+    """The untargeted result, to compare with calls that must not change it."""
     return played(case, conv, images, labels, {})
 
 
@@ -59,7 +59,7 @@ def assert_same_bits(one: AttackResult, other: AttackResult) -> None:
 
 
 def test_most_samples_of_the_fixture_are_found(result: AttackResult) -> None:
-    """Otherwise the promises below would be kept for want of results."""
+    """Otherwise the tests below would pass for lack of results."""
     assert result.found.sum() >= 8
 
 
@@ -264,7 +264,7 @@ def test_double_precision_stays_double(case: Case, conv: TinyConv, images: Tenso
 
 
 def error_of(conv: TinyConv, points: Tensor) -> Tensor:
-    """Of logits under autocast."""
+    """The dtype of logits under autocast."""
     with torch.autocast("cpu", enabled=False), torch.no_grad():
         return conv.rounding(points, stored=torch.bfloat16)
 

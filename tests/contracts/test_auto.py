@@ -1,4 +1,4 @@
-"""What `auto` promises for every norm: sound results, a budget that is kept, and an end when nothing is gained."""
+"""The contract of `auto` in every norm: sound results within the budget, and an end when nothing more is gained."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ PLAYED: dict[tuple[int, bool], AttackResult] = {}
 
 @pytest.fixture
 def result(norm: str | Norm, conv: TinyConv, images: Tensor, labels: Tensor, aim: dict[str, Any]) -> AttackResult:
-    """The same call in many tests, played once; none of them writes into it."""
+    """The result of a call that many tests share; none of them writes into it."""
     key = id(norm), bool(aim)
     if key not in PLAYED:
         PLAYED[key] = auto(conv, images, labels, norm=norm, budget=SHORT, **aim)
@@ -106,7 +106,7 @@ def assert_same_bits(one: AttackResult, other: AttackResult) -> None:
 
 @pytest.fixture
 def affine(generator: torch.Generator) -> Affine:
-    """Ten classes: as many as the ranking asks for, and more."""
+    """Ten classes: more than the ranking uses."""
     return random_affine(generator, features=12, dtype=torch.float64)
 
 
@@ -305,7 +305,7 @@ SPENT: dict[tuple[int, int, str], Spending] = {}
 
 
 def spending(norm: str | Norm, budget: int, mode: str, affine: Affine, points: Tensor) -> Spending:
-    """Played once for each norm, budget and mode."""
+    """Run the attack once per norm, budget and mode."""
     if (id(norm), budget, mode) not in SPENT:
         points = points[:2]
         labels = affine.labels(points)
@@ -320,7 +320,7 @@ def spending(norm: str | Norm, budget: int, mode: str, affine: Affine, points: T
 
 
 def assert_within(budget: int, result: AttackResult, model: Counting) -> None:
-    """No sample costs more, and the books are those of the model."""
+    """Assert that no sample costs more, and that the counts are those of the model."""
     assert result.forwards.sum() == sum(model.forwards)
     assert result.backwards.sum() == sum(model.backwards)
     assert int(spent(result).max()) <= budget
@@ -404,7 +404,7 @@ def test_a_sample_that_cannot_get_better_stops_with_that_descent(affine: Affine,
 
 @pytest.fixture
 def uneven() -> tuple[Affine, Tensor]:
-    """Class 0 leads by 5 x_0 + x_1 + ... + x_9 - c_k. Of six samples one feature is enough, of two it takes three."""
+    """Class 0 leads by 5 x_0 + x_1 + ... + x_9 - c_k. Six samples need one feature, two need three."""
     weight = torch.zeros(8, 10)
     weight[0] = 1.0
     weight[0, 0] = 5.0
@@ -543,7 +543,7 @@ def test_a_small_adversarial_start_is_kept_or_improved(norm: str | Norm, conv: T
 
 
 def test_a_start_that_is_the_only_find_is_returned(norm: str | Norm, images: Tensor) -> None:
-    """A budget of one look at the input and one at the start."""
+    """The budget allows one forward pass for the input and one for the start."""
     model = Affine(torch.stack([torch.ones(108), torch.zeros(108)]), torch.tensor([-20.0, 0.0]))
     starts = 0.1 * images
     result = auto(model, images, torch.zeros(12, dtype=torch.long), norm=norm, budget=2, starts=starts)
@@ -621,7 +621,7 @@ def test_the_history_ends_where_the_books_do_though_nothing_was_tried(affine: Af
 
 
 class StopAfter:
-    """A hook that asks for an end at its call of that number."""
+    """A hook that raises an error at a given call."""
 
     def __init__(self, calls: int, error: BaseException) -> None:
         self.calls, self.error, self.left = calls, error, calls
@@ -701,7 +701,7 @@ def test_another_unit_gives_the_same_distances_in_that_unit(
 
 
 def test_each_channel_may_have_a_box_of_its_own(norm: str | Norm, conv: TinyConv, images: Tensor) -> None:
-    """Of the same width, elsewhere: the same distances. The dtype is double, so that an offset rounds nothing away."""
+    """Shifting the box does not change the distances. In double precision, so that the offset rounds nothing away."""
     conv.double()
     images = images[:4].double()
     labels = fresh_answer(conv, images)

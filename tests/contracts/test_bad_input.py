@@ -1,4 +1,4 @@
-"""A wrong call is told what was expected and what came; a doubtful one is warned, once."""
+"""A wrong call raises an error that says what was expected and what was given; a doubtful one warns, once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def inputs(model: Affine, generator: torch.Generator) -> Tensor:
 
 @pytest.fixture(params=["pdgd", "pdpgd"])
 def run(request: pytest.FixtureRequest, model: Affine, inputs: Tensor) -> Run:
-    """A call in which all is well, unless something is put in its place."""
+    """A valid call, with some arguments replaced."""
 
     def call(**instead: Any) -> AttackResult:
         given = {"model": model, "inputs": inputs, "labels": model.labels(inputs), "norm": "l2", **instead}

@@ -1,4 +1,4 @@
-"""PGD: on an affine model it finds what is there, it never leaves the ball, and every pass is counted."""
+"""PGD finds every point within reach on an affine model, never leaves the ball, and counts every pass."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_step_in_l0_is_of_the_same_length_whatever_the_radius(radius: float) -
 
 
 class Unmoved(nn.Module):
-    """A net that nothing talks out of class 0, and the points that it was asked about."""
+    """A net that always predicts class 0 and records the points it is queried at."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class Unmoved(nn.Module):
         return logits + 100 * nn.functional.one_hot(torch.tensor(0), logits.shape[1])
 
     def slope(self, point: Tensor) -> np.ndarray[Any, Any]:
-        """Of the loss that is climbed, -max(0, 1 + margin)."""
+        """Gradient of the loss to ascend, -max(0, 1 + margin)."""
         leaf = point[None].clone().requires_grad_()
         logits = self.net(leaf)
         lead = logits[0, 1:].max() - logits[0, 0]
@@ -205,7 +205,7 @@ class Unmoved(nn.Module):
 
 
 def followed(net: Unmoved, inputs: Tensor, norm: str, radius: float, settings: dict[str, Any]) -> list[Tensor]:
-    """The points that PGD goes through, the start among them."""
+    """The points that PGD visits, including the start."""
     method = AtRadii(balls=((radius, PGD(surrogate="hinge", **settings)),))
     attack = Framed("pgd", (norm,), lambda classes: method)
     attack(net, inputs, torch.zeros(len(inputs), dtype=torch.long), norm=norm)
@@ -238,7 +238,7 @@ def test_in_l0_every_step_is_the_one_that_a_slow_transcription_takes(edged: tupl
 
 
 def onto_l1_ball(v: np.ndarray[Any, Any], radius: float) -> np.ndarray[Any, Any]:
-    """By sorting (Duchi et al. 2008)."""
+    """Project by sorting (Duchi et al. 2008)."""
     if np.abs(v).sum() <= radius:
         return v
     sizes = np.sort(np.abs(v).flatten())[::-1]
@@ -312,9 +312,9 @@ def test_projection_and_direction_are_those_of_the_ball(norm: str, generator: to
     inside = project(vectors, norm, 2.5)
     share = 2 * float(size_error(vectors, norm).amax())
     assert float(size(inside).max()) <= 2.5 * (1 + share)
-    kept = size(vectors) <= 2.5 * (1 - share)
-    assert bool(kept.any()) or norm == "l2"
-    assert torch.equal(inside[kept], vectors[kept])
+    inner = size(vectors) <= 2.5 * (1 - share)
+    assert bool(inner.any()) or norm == "l2"
+    assert torch.equal(inside[inner], vectors[inner])
     # No point of the ball is nearer: the rest of the way is at a right or wider angle to every other point of it.
     others = spread(torch.rand(200, 3, 4, 4, generator=generator) * 2 - 1, norm, 2.5)
     assert float(size(others).max()) <= 2.5 * (1 + share)

@@ -1,4 +1,4 @@
-"""One forward and one backward pass an iteration, one forward for the input, one for the last point: no more."""
+"""One forward and one backward pass per iteration, one forward for the input, one for the last point: no more."""
 
 from __future__ import annotations
 

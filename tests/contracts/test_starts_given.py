@@ -1,4 +1,4 @@
-"""A point known before competes with what the attack finds, and changes nothing else."""
+"""A given start competes with what the attack finds, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_start_counts_when_it_has_the_target_and_only_then(case: Case, conv: T
 def test_a_start_of_one_pixel_settles_its_sample_at_once(
     unit: Literal["pixel", "element"], slope: Affine, labels: Tensor
 ) -> None:
-    """Nothing is smaller under l0, so no iteration is played: for one sample, nor for all of them."""
+    """Nothing is smaller in l0, so no iteration is made, neither for one sample nor for all of them."""
     inputs = torch.full((8, FEATURES), 0.5, dtype=torch.float64)
     inputs[:, 3] = 0.6
     starts = inputs.clone()
@@ -145,7 +145,7 @@ def test_a_start_of_one_pixel_settles_its_sample_at_once(
 
 
 class Fickle(nn.Module):
-    """Changes its mind in its second call: a model whose answer at an edge depends on the batch."""
+    """Gives another answer in its second call, as a model near the boundary may in another batch."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -24,14 +24,14 @@ def price(generator: torch.Generator) -> Tensor:
 
 @pytest.fixture
 def model(generator: torch.Generator) -> Affine:
-    """Two classes that part at x = 1/2."""
+    """Two classes with a boundary through x = 1/2."""
     weight = torch.randn(2, FEATURES, generator=generator)
     return Affine(weight, -weight.sum(1) / 2)
 
 
 @pytest.fixture
 def inputs(model: Affine, generator: torch.Generator) -> Tensor:
-    """Near the centre, moved along the weights until class 0 leads by 0.2 to 0.6."""
+    """Near the center, moved along the weights until class 0 leads by 0.2 to 0.6."""
     slope = (model.weight[0] - model.weight[1]).detach()
     noise = 0.02 * torch.rand(SAMPLES, FEATURES, generator=generator) - 0.01
     noise -= (noise @ slope)[:, None] * slope / slope.square().sum()
@@ -54,7 +54,7 @@ def margins(model: Affine, inputs: Tensor) -> Tensor:
 
 
 def spared(model: Affine, points: Tensor) -> Tensor:
-    """What rounding may take from the margin at these points: so much less has to be crossed."""
+    """What rounding may take from the margin at these points, and so need not be crossed."""
     return margin_error(model, points, torch.zeros(len(points), dtype=torch.long))[:, 1]
 
 
@@ -69,7 +69,7 @@ def exact(model: Affine, inputs: Tensor, price: Tensor) -> Tensor:
 
 
 def judged_ratio(result: AttackResult, model: Affine, inputs: Tensor, price: Tensor) -> float:
-    """No distance is below the exact one by more than rounding explains; the mean, over that of the exact ones."""
+    """Assert that no distance is below the exact one beyond rounding; return the ratio of the means."""
     best = exact(model, inputs, price)
     value = ((model.weight[0] - model.weight[1]).detach().abs() / price).max().double()
     least = best - spared(model, result.adversarials) / value
@@ -107,13 +107,13 @@ def test_the_price_is_what_decides(model: Affine, inputs: Tensor, price: Tensor)
     """Forbid the feature that plain l1 would change, and the attack changes another one."""
     labels = torch.zeros(SAMPLES, dtype=torch.long)
     plain = pdpgd(model, inputs, labels, norm="l1", config=PDPGDConfig(steps=300))
-    favourite = (plain.adversarials - inputs).abs().sum(0).argmax()
+    favorite = (plain.adversarials - inputs).abs().sum(0).argmax()
     dear = torch.ones(FEATURES)
-    dear[favourite] = 50.0
+    dear[favorite] = 50.0
     norm = Norm("weighted l1", size_of(dear), prox=lambda v, weight: soft(v, weight[:, None] * dear))
     other = pdpgd(model, inputs, labels, norm=norm, config=PDPGDConfig(steps=300))
     moved = (other.adversarials - inputs).abs()
-    assert (moved[:, favourite] <= 0.01 * moved.sum(1)).all()
+    assert (moved[:, favorite] <= 0.01 * moved.sum(1)).all()
 
 
 def test_pdgd_differentiates_a_norm_of_ones_own(model: Affine, inputs: Tensor) -> None:

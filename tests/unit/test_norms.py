@@ -15,7 +15,7 @@ DELTA = torch.tensor([[3.0, -4.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0], [-1.0, 1.0, 1
 
 @pytest.fixture
 def own_register(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A register of our own, so that no name leaks into another test."""
+    """Use a separate register, so that no name leaks into another test."""
     monkeypatch.setattr(norms, "_NORMS", dict(norms._NORMS))
 
 

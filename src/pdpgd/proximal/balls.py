@@ -72,8 +72,8 @@ def project_l0_ball_box(v: Tensor, count: Weight, low: Tensor, high: Tensor) -> 
     best_first = flat(saving).sort(dim=1, descending=True, stable=True).indices
     place = torch.arange(best_first.shape[1], dtype=v.dtype, device=v.device)
     stays = place < flat(per_sample(count, v)).floor().expand(len(v), 1)
-    kept = torch.zeros_like(flat(saving)).scatter_(1, best_first, stays.to(v.dtype))
-    return x * kept.reshape(saving.shape)
+    mask = torch.zeros_like(flat(saving)).scatter_(1, best_first, stays.to(v.dtype))
+    return x * mask.reshape(saving.shape)
 
 
 def _level_under_bounds(a: Tensor, c: Tensor, total: Tensor) -> Tensor:

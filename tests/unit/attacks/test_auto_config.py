@@ -88,7 +88,7 @@ def test_every_setting_is_listed_here() -> None:
 
 
 def margins(model: TinyConv | Affine, inputs: Tensor, labels: Tensor, **call: Any) -> list[list[float]]:
-    """Every margin that an attack saw, in order: the whole of its way."""
+    """Return every margin that an attack saw, in order."""
     seen: list[list[float]] = []
     auto(model, inputs, labels, **call, observe=lambda moment: seen.append(moment.margin.tolist()))
     return seen

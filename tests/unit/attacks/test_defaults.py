@@ -1,4 +1,4 @@
-"""What PDPGD does when nothing is asked of it: the best known, and Algorithm 2 to the letter by name."""
+"""The defaults of PDPGD, which are the best known settings, and Algorithm 2 of the paper as printed."""
 
 from __future__ import annotations
 

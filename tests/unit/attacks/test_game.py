@@ -122,10 +122,10 @@ def test_adam_does_not_keep_or_change_the_gradient_it_is_given() -> None:
     gradient = torch.tensor([[4.0, -0.5]])
     adam = Adam.start(gradient)
     first, _ = adam.direction(gradient)
-    kept = first.clone()
+    before = first.clone()
     adam.direction(-gradient)
     assert gradient.tolist() == [[4.0, -0.5]]
-    assert torch.equal(first, kept)
+    assert torch.equal(first, before)
 
 
 @pytest.mark.parametrize("keras", [False, True])

@@ -149,8 +149,8 @@ class Sample:
 
     def allowed(self, points: Array) -> Array:
         inside = ((points >= self.low) & (points <= self.high)).all(-1)
-        kept: Array = inside & ((self.r - points) @ self.g >= self.need - ROUNDING)
-        return kept
+        eligible: Array = inside & ((self.r - points) @ self.g >= self.need - ROUNDING)
+        return eligible
 
     def on_the_boundary(self, points: Array) -> Array:
         """Each point, moved along each of the axes until it is on the linear boundary."""
@@ -165,13 +165,13 @@ class Sample:
             points = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(self.r))
             points = np.concatenate([points, self.on_the_boundary(points)])
             costs = np.where(self.allowed(points), self.cost(size, points), np.inf)
-            centre, reach = points[costs.argmin()], (end - begin) / 4
+            center, reach = points[costs.argmin()], (end - begin) / 4
             best = min(best, float(costs.min()))
-            begin, end = np.maximum(centre - reach, self.low), np.minimum(centre + reach, self.high)
+            begin, end = np.maximum(center - reach, self.low), np.minimum(center + reach, self.high)
         return best
 
     def cheapest_by_supports(self) -> float:
-        """Of all choices of changed entries, each with its nearest point that crosses."""
+        """The cheapest over all choices of changed entries, each with its nearest point that crosses."""
         best, need = np.inf, self.need - 1e-9
         for chosen in product([False, True], repeat=len(self.r)):
             support = np.array(chosen)
@@ -330,7 +330,7 @@ def test_without_a_slope_the_answer_is_finite_and_no_larger(answer: Answer, gap:
 
 
 def test_what_is_beyond_the_boundary_already_comes_back_as_far_as_it_may(question: Question) -> None:
-    """With much trust the answer of a long way beyond is the least perturbation on the boundary, not the present."""
+    """With much trust, the answer from far beyond the boundary is the smallest perturbation on the boundary."""
     delta = corner(question)
     gap = -0.5 * question.linear.descent(delta)
     trusting = torch.full_like(question.step, 5.0)
@@ -443,7 +443,7 @@ def test_trust_is_judged_sample_by_sample() -> None:
 
 
 def test_the_level_geometry_knows_the_norm_it_answers() -> None:
-    """The level of an answer is its l-infinity norm: where no step holds an entry back, all stand at it."""
+    """The level of an answer is its l-infinity norm: all entries that the step does not limit are at it."""
     slope = torch.tensor([[0.5, -0.5, 0.5, 0.5]], dtype=torch.float64)
     zero, wide = torch.zeros_like(slope), torch.ones_like(slope)
     linear = Linear(torch.tensor([0.6], dtype=torch.float64), slope)

@@ -1,4 +1,4 @@
-"""The authors' settings, against their list in the paper and its scripts, written down a second time."""
+"""The authors' settings, compared with a second transcription of the paper and its scripts."""
 
 from __future__ import annotations
 

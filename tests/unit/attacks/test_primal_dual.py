@@ -1,4 +1,4 @@
-"""The corners of the game: its last point, its finished rows, its flat and its undefined slopes."""
+"""Edge cases of the game: its last point, finished rows, and vanishing or undefined gradients."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, ramp_a
 from support.patience import PATIENCE
 from support.rounding import assert_answers
 
-CENTRE = 0.5
+CENTER = 0.5
 
 
 def shifted(model: Affine, *leads: float) -> Tensor:
-    """Points whose class 0 leads by these margins: the centre, moved along the weights."""
+    """Points whose class 0 leads by these margins: the center, moved along the weights."""
     weight = (model.weight[0] - model.weight[1]).detach()
-    return CENTRE + torch.tensor(leads)[:, None] * weight / weight.square().sum()
+    return CENTER + torch.tensor(leads)[:, None] * weight / weight.square().sum()
 
 
 def test_pdpgd_judges_the_point_that_the_only_step_leads_to() -> None:
@@ -231,7 +231,7 @@ def test_a_slope_too_steep_to_square_makes_no_nan(norm: str) -> None:
 
 
 def test_the_level_of_linf_ends_on_a_metric_that_is_not_finite() -> None:
-    """In a process of its own: where it does not end, only this test stops."""
+    """In a process of its own: if it does not end, only this test fails."""
     program = (
         "import torch; from pdpgd.proximal import prox_linf_metric as prox; h = torch.ones(1, 3);"
         "h[0, 1] = torch.inf; prox(torch.rand(1, 3), torch.tensor([0.1]), h);"

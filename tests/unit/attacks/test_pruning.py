@@ -1,4 +1,4 @@
-"""Superfluous changes are taken back one by one, and nothing that is needed goes with them."""
+"""Superfluous changes are reverted one by one, and no necessary change with them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_changes_that_are_all_needed_stay(model: Affine, inputs: Tensor) -> None
     assert search.best.size.tolist() == [3.0]
 
 
-def test_after_a_trial_in_vain_the_next_change_is_tried(model: Affine) -> None:
+def test_after_a_change_that_is_needed_the_next_one_is_tried(model: Affine) -> None:
     """The first feature moves the least, and is needed; the others are not."""
     inputs = torch.full((1, FEATURES), 0.02)
     inputs[:, 0] = 0.25
@@ -182,7 +182,7 @@ def test_only_entries_that_were_changed_are_moved_and_only_to_where_they_came_fr
     after = search.best.point
     assert ((after == points) | (after == inputs)).all()
     assert model.labels(after).eq(1).all()
-    # Nothing that is left can be taken back alone: the trials were made on the points as they had become.
+    # Nothing that is left can be taken back alone: each was tried on the point as it was by then.
     for feature in range(FEATURES):
         fewer = after.clone()
         fewer[:, feature] = inputs[:, feature]

@@ -1,4 +1,4 @@
-"""From a ball to distances: at given radii, and by a search over them."""
+"""Distances from attacks within a ball: at given radii, and by a search over radii."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FEATURES = 64
 
 
 class Oracle:
-    """Knows the distance of every sample, and writes down what it is asked."""
+    """Knows the distance of every sample, and records its queries."""
 
     def __init__(self, distances: list[float], *, lucky_restart: int = 0) -> None:
         self.distances = torch.tensor(distances)
@@ -38,10 +38,12 @@ class Oracle:
         return best
 
 
-def attacked(method: Method, samples: int, norm: str = "linf", tell: Callable[..., None] | None = None) -> AttackResult:
+def attacked(
+    method: Method, samples: int, norm: str = "linf", observe: Callable[..., None] | None = None
+) -> AttackResult:
     model = Affine(torch.zeros(2, FEATURES), torch.tensor([3.0, 0.0]))
     inputs, labels = torch.zeros(samples, FEATURES), torch.zeros(samples, dtype=torch.long)
-    return Framed("oracle", (norm,), lambda classes: method)(model, inputs, labels, norm=norm, observe=tell)
+    return Framed("oracle", (norm,), lambda classes: method)(model, inputs, labels, norm=norm, observe=observe)
 
 
 def test_what_is_fooled_at_a_radius_is_not_attacked_at_the_next() -> None:
@@ -95,10 +97,10 @@ def test_a_restart_is_made_only_for_what_was_not_found() -> None:
     assert len(unlucky.asked[0]) == 2
 
 
-def test_progress_is_told_up_to_the_whole() -> None:
+def test_progress_is_reported_up_to_the_whole() -> None:
     for method in (BySearch(ball=Oracle([0.3]), evaluations=4), AtRadii(balls=((0.1, Oracle([0.3])),))):
         seen: list[tuple[int, int]] = []
-        attacked(method, 1, tell=lambda told, seen=seen: seen.append((told.done, told.total)))
+        attacked(method, 1, observe=lambda moment, seen=seen: seen.append((moment.done, moment.total)))
         assert seen[-1] == (1000, 1000)
         assert seen == sorted(seen)
 

@@ -34,7 +34,7 @@ TOLERANCE = 1e-9
 
 
 class Recording(nn.Module):
-    """A net with one hidden layer of tanh that keeps every point it is asked about."""
+    """A net with one hidden layer of tanh that records every point it is queried at."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def power_by_roots(a: float, weight: float) -> float:
 
 
 def prox_l0_pixels(v: Array, weight: float) -> Array:
-    """The l2/3 operator on the largest channel of each pixel; the others stay, or go with it."""
+    """The l2/3 operator on the largest channel of each pixel; the others stay, or become 0 with it."""
     found = v.copy()
     for row in range(SIDE):
         for column in range(SIDE):
@@ -86,7 +86,7 @@ def prox_l0_pixels(v: Array, weight: float) -> Array:
 
 
 def margin_and_gradient(net: Recording, point: Array, label: int) -> tuple[float, Array]:
-    """Of softplus(margin) / ln 2, by hand."""
+    """Gradient of softplus(margin) / ln 2, derived by hand."""
     first, second = net.first.numpy(), net.second.numpy()
     hidden = np.tanh(first @ (point.ravel() - 0.5))
     logits = second @ hidden

@@ -1,4 +1,4 @@
-"""Where logits tie, the model's own argmax says what is correct and what is fooled, in every place alike."""
+"""Where logits tie, the model's own argmax decides what is adversarial, consistently everywhere."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def tied(model: nn.Module, points: Tensor) -> tuple[Tensor, Tensor]:
 
 @pytest.fixture
 def labels(model: Coarse, images: Tensor) -> Tensor:
-    """The second of two classes that tie, where two do: by the argmax, the model is wrong there."""
+    """The second of two classes that tie, where two do: by the argmax, the sample is misclassified."""
     first, second = tied(model, images)
     assert 4 <= (first != second).sum() < SAMPLES - 4
     return second

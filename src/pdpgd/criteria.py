@@ -90,7 +90,7 @@ def exponential(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
 
 
 def matsushita(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
-    """m + sqrt(1 + m^2)."""
+    """Return m + sqrt(1 + m^2)."""
     # For m < 0 the two terms cancel; the conjugate form 1 / (sqrt(1 + m^2) - m) does not.
     root = (1.0 + margin.square()).sqrt()
     return torch.where(margin < 0, 1.0 / (root - margin.clamp(max=0.0)), root + margin)

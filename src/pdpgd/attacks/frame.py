@@ -246,6 +246,7 @@ class Framed:
         starts: Tensor | None = None,
         observe: Observe | None = None,
     ) -> AttackResult:
+        """Attack as `Attack` describes."""
         if norm_of(norm).name not in self.norms:
             raise InvalidInputError(
                 f"attack {self.name}: expected one of the norms {', '.join(self.norms)}, got {norm_of(norm).name!r}"

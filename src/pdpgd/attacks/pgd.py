@@ -113,6 +113,7 @@ class PGD:
         expect_setting(self, "sparsity", "above 0 and at most 1", 0 < self.sparsity <= 1)
 
     def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
+        """Attack the samples of a task, each within its radius."""
         ball, rows, room = ball_of(task.problem.norm, exact=self.exact), task.rows(restart), room_of(task, radius)
         step = ball.step if self.step is None else self.step
 

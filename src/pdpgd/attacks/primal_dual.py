@@ -235,7 +235,7 @@ def pdgd(
 
 
 def gradient_move(norm: Norm, unit: float) -> Move:
-    """r <- r - rate * Adam(lambda_1 grad ||r|| + lambda_2 grad L), with r measured in units of the box's width."""
+    """Return r <- r - rate * Adam(lambda_1 grad ||r|| + lambda_2 grad L), with r in units of the box's width."""
     if not norm.differentiable:
         raise InvalidInputError(
             f"pdgd follows the gradient of the norm: expected a norm that has one, got {norm.name!r}; use pdpgd"
@@ -302,7 +302,7 @@ def pdpgd(
 
 
 def proximal_move(norm: Norm, unit: float, config: PDPGDConfig) -> Move:
-    """r <- prox_{penalty ||.||}(r - rate * Adam(grad L)) in Adam's metric, with r in units of the box's width."""
+    """Return r <- prox_{penalty ||.||}(r - rate * Adam(grad L)) in Adam's metric, with r in units of the box."""
     released = (config.prox or fitting_prox(norm, config.steps)) == "released"
 
     def move(delta: Tensor, gradient: Tensor, *, adam: Adam, dual: Dual, rate: float, inside: Inside) -> Tensor:

@@ -38,6 +38,7 @@ class AtRadii:
         expect_setting(self, "restarts", "at least 1", self.restarts >= 1)
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task at each radius."""
         best = Best.none(task.inputs)
         for number, (radius, ball) in enumerate(self.balls):
             for restart in range(self.restarts):
@@ -64,6 +65,7 @@ class BySearch:
             expect_setting(self, name, "at least 1", getattr(self, name) >= 1)
 
     def __call__(self, task: Task) -> Best:
+        """Search the smallest radius of each sample of a task."""
         norm, box = task.problem.norm, task.problem.box
         largest = norm.size(torch.maximum(task.inputs - box.low, box.high - task.inputs))
         low = torch.zeros_like(largest)

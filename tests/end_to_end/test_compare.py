@@ -99,7 +99,7 @@ def test_an_attack_that_breaks_is_a_row_that_says_why_and_the_others_go_on(
     assert again["l0"]["attacks"][0]["failure"] is None
 
 
-def test_settings_are_selected_at_each_radius_on_samples_apart(
+def test_settings_are_selected_at_each_radius_on_held_out_samples(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call = ["compare", "mnist-plain", "mnist-1000", "--limit", "990", "--threads", "1", "--budget", "10", "--tune"]

@@ -172,14 +172,14 @@ def test_killed_it_goes_on_and_loses_nothing(spec: Path) -> None:
     assert numbers(load_results(out)) == numbers(load_results(undisturbed))
 
 
-def test_settings_are_selected_on_samples_apart(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_are_selected_on_held_out_samples(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = SPEC.replace("budget = 30", 'preset = "paper"\ntune = 2\niteration_cost = false')
     text = text[: text.index("[figures]")] + text[text.index("[[attacks]]") : text.rindex("[[attacks]]")]
     text = text.replace("restarts = [1]", "restarts = [1, 2]\nsettings = { steps = 4, finetune_steps = 0 }")
     text = text.replace('norms = ["linf", "l2"]', 'norms = ["l2"]')
     spec.write_text(text)
     run(spec, step="status")
-    assert "4 settings to select" in capsys.readouterr().out
+    assert "4 to tune" in capsys.readouterr().out
     run(spec)
     results = load_results(spec.parent / "out")
     for model in ("plain", "linf-at"):

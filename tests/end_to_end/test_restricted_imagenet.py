@@ -113,7 +113,7 @@ def test_all_that_is_missing_is_said_at_once_with_what_to_do(
     assert "models.plain (timm:resnet50): timm:resnet50: expected a model" in said
     for name, file in (("linf-at", "resnet50_linf_eps1.0.ckpt"), ("l2-at", "resnet50_l2_eps1.ckpt")):
         assert f"`hf download {ROBUST} {file}`" in said
-        assert f"--model {name}=SOURCE gives another one, --without {name} leaves it out" in said
+        assert f"--model {name}=SOURCE replaces this model, --without {name} leaves it out" in said
     assert not (tmp_path / "out").exists()
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from pdpgd.experiments.plan import Ask
+    from pdpgd.experiments.plan import PlannedRun
     from pdpgd.experiments.results import Results
     from pdpgd.experiments.runner import Experiment
     from pdpgd.progress import ProgressListener
@@ -177,7 +177,7 @@ def _models(given: list[str]) -> dict[str, str]:
     return models
 
 
-def _status_table(states: list[tuple[Ask, str]]) -> Table:
+def _status_table(states: list[tuple[PlannedRun, str]]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -188,8 +188,8 @@ def _status_table(states: list[tuple[Ask, str]]) -> Table:
     for kind in kinds:
         table.add_column(kind, justify="right", max_width=40)
     rows: dict[tuple[str, ...], Counter[str]] = {}
-    for ask, state in states:
-        rows.setdefault((ask.dataset.name, ask.model.name, ask.norm, ask.role), Counter())[state] += 1
+    for planned, state in states:
+        rows.setdefault((planned.dataset.name, planned.model.name, planned.norm, planned.role), Counter())[state] += 1
     for place, counts in rows.items():
         table.add_row(*place, *(str(counts[kind] or "") for kind in kinds))
     return table

@@ -1,1 +1,1 @@
-"""Data sets x models x norms x attacks x restarts, from one file to tables and figures."""
+"""Experiments: runs over data sets, models, norms, attacks and restarts, described by one TOML file."""

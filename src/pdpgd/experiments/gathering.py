@@ -1,4 +1,4 @@
-"""From what came of the runs to the results of the experiment."""
+"""Summarizing the runs of an experiment: from evaluations to cells, and from cells to results."""
 
 from __future__ import annotations
 
@@ -12,52 +12,54 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pdpgd.experiments.plan import Ask
+from pdpgd.experiments.entries import DatasetSpec
+from pdpgd.experiments.plan import PlannedRun
 from pdpgd.experiments.results import Cell, DatasetInfo, IterationCost, ModelInfo, Results
-from pdpgd.experiments.spec import DatasetAsk, ExperimentSpec
+from pdpgd.experiments.spec import ExperimentSpec
 from pdpgd.files import replace_file, sealed, unsealed
 from pdpgd.runs import metrics
 from pdpgd.runs.comparison import Row
 from pdpgd.runs.result import Evaluation
-from pdpgd.runs.spec import AttackSpec
 
 Outcome = Evaluation | str
-"""What came of a run, or why nothing did."""
+"""The evaluation of a run, or the reason why it failed."""
 
 
-def cell_of(ask: Ask, name: str, outcome: Outcome) -> Cell:
-    asked: dict[str, Any] = {
-        "id": name,
-        "role": ask.role,
-        "dataset": ask.dataset.name,
-        "model": ask.model.name,
-        "norm": ask.norm,
-        "attack": ask.attack,
-        "restarts": ask.restarts,
-        "gradients": ask.gradients,
-        "penalty": ask.penalty,
-        "settings": dict(ask.settings),
-        "budget": ask.budget,
-        "radii": ask.radii,
-    }
+def cell_of(planned: PlannedRun, name: str, outcome: Outcome) -> Cell:
+    """Summarize the outcome of a planned run, whose directory is called `name`."""
+    attack = planned.attack
+    cell = Cell(
+        id=name,
+        role=planned.role,
+        dataset=planned.dataset.name,
+        model=planned.model.name,
+        norm=planned.norm,
+        attack=attack.name,
+        restarts=attack.restarts,
+        gradients=planned.gradients,
+        penalty=planned.penalty,
+        settings=dict(attack.settings),
+        budget=attack.budget,
+        radii=planned.radii,
+        failure=outcome if isinstance(outcome, str) else None,
+    )
     if isinstance(outcome, str):
-        return Cell(**asked, failure=outcome)
-    row = Row(AttackSpec(name=ask.attack, restarts=ask.restarts), ask.norm, outcome, None)
+        return cell
+    row = Row(attack, planned.norm, outcome, None)
     distances = row.distances
-    right = distances > 0
+    correct = distances > 0
+    count = max(1, int(correct.sum()))
     mean = metrics.mean(distances)
-
-    right_count = max(1, int(right.sum()))
-    return Cell(
-        **asked,
-        samples=len(right),
-        right=int(right.sum()),
-        fooled=int(np.isfinite(distances[right]).sum()),
+    return replace(
+        cell,
+        samples=len(distances),
+        right=int(correct.sum()),
+        fooled=int(np.isfinite(distances[correct]).sum()),
         broken=row.broken,
-        robust_accuracy=tuple(metrics.robust_accuracy(distances, radius) for radius in ask.radii),
+        robust_accuracy=tuple(metrics.robust_accuracy(distances, radius) for radius in planned.radii),
         mean_distance=mean if row.searched and np.isfinite(mean) else None,
-        forwards=sum(each.forwards.attacks for each in outcome.stats) / right_count,
-        backwards=sum(each.backwards.attacks for each in outcome.stats) / right_count,
+        forwards=sum(each.forwards.attacks for each in outcome.stats) / count,
+        backwards=sum(each.backwards.attacks for each in outcome.stats) / count,
         seconds=row.seconds(),
     )
 
@@ -69,9 +71,18 @@ def results_of(
     *,
     samples: Mapping[str, int],
     costs: Sequence[IterationCost],
-    facts: Mapping[str, str],
+    environment: Mapping[str, str],
 ) -> Results:
-    """`samples`: how many each data set has; `facts`: what else a reader needs beside the versions."""
+    """Assemble the results of an experiment.
+
+    Args:
+        spec: Spec of the experiment.
+        cells: One cell per planned run.
+        outcomes: Outcomes of the runs, by the id in the cells.
+        samples: Number of samples by data set.
+        costs: Measured costs of iterations.
+        environment: Provenance beyond the versions: device, processor, threads and seed.
+    """
     versions: dict[str, str] = {"python": platform.python_version()}
     for outcome in outcomes.values():
         if isinstance(outcome, Evaluation):
@@ -84,12 +95,12 @@ def results_of(
         cells=tuple(_with_common_means(cells, outcomes)),
         iteration_costs=tuple(costs),
         examples=spec.examples,
-        made_with={**versions, **facts},
+        made_with={**versions, **environment},
     )
 
 
 def _with_common_means(cells: Sequence[Cell], outcomes: Mapping[str, Outcome]) -> list[Cell]:
-    """The cells, those of the figure over restarts with their mean over the samples that all runs of a panel fooled."""
+    """Add to the cells of the figure over restarts the mean over the samples that all runs of the same panel fooled."""
     panels: dict[tuple[str, str, str], dict[int, NDArray[Any]]] = {}
     for place, cell in enumerate(cells):
         outcome = outcomes.get(cell.id)
@@ -105,7 +116,8 @@ def _with_common_means(cells: Sequence[Cell], outcomes: Mapping[str, Outcome]) -
     return found
 
 
-def _info(dataset: DatasetAsk, cells: Iterable[Cell], outcomes: Mapping[str, Outcome], samples: int) -> DatasetInfo:
+def _info(dataset: DatasetSpec, cells: Iterable[Cell], outcomes: Mapping[str, Outcome], samples: int) -> DatasetInfo:
+    """Describe a data set and its models, with the clean accuracy that the runs found."""
     accuracy: dict[str, float] = {}
     for cell in cells:
         outcome = outcomes.get(cell.id)
@@ -125,7 +137,7 @@ def _info(dataset: DatasetAsk, cells: Iterable[Cell], outcomes: Mapping[str, Out
 
 
 class CostCache:
-    """Iteration costs that were counted before, in a file; those counted with other versions are forgotten."""
+    """A file of iteration costs that were measured earlier; those measured under other circumstances are discarded."""
 
     def __init__(self, path: Path, circumstances: Mapping[str, str]) -> None:
         self._path, self._circumstances = path, dict(circumstances)
@@ -137,7 +149,7 @@ class CostCache:
                     cost = IterationCost(**each)
                     self._costs[cost.attack, cost.norm] = cost
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            self._costs = {}  # counted anew
+            self._costs = {}  # measured again
 
     def __contains__(self, pair: object) -> bool:
         return pair in self._costs
@@ -146,6 +158,7 @@ class CostCache:
         return self._costs[pair]
 
     def add(self, cost: IterationCost) -> None:
+        """Add a cost and write the file."""
         self._costs[cost.attack, cost.norm] = cost
         entries = {"circumstances": self._circumstances, "costs": [asdict(each) for each in self._costs.values()]}
         replace_file(self._path, f"{json.dumps(sealed(entries), indent=1)}\n".encode())

@@ -1,4 +1,4 @@
-"""The data and the models that an experiment names, read once, before anything runs."""
+"""Loading the data and the models that an experiment names, once and before anything runs."""
 
 from __future__ import annotations
 
@@ -11,110 +11,128 @@ from torch import Tensor
 
 from pdpgd.classifier import Classifier
 from pdpgd.data.dataset import SampleRange, Samples
-from pdpgd.errors import InvalidInputError, LoadError, MissingExtraError, ModelError, PdpgdError
+from pdpgd.errors import InvalidInputError, MissingExtraError, ModelError, PdpgdError, LoadError
 from pdpgd.evaluation.model_handle import ModelHandle, handle_of, identity_of, samples_of
-from pdpgd.experiments.spec import DatasetAsk, ExperimentSpec, ModelAsk
+from pdpgd.experiments.entries import DatasetSpec, ModelSpec
+from pdpgd.experiments.spec import ExperimentSpec
 from pdpgd.models.normalization import parse_normalization
 
 
 @dataclass(frozen=True)
-class Subjects:
-    """The models and samples of a data set, read once."""
+class IdentifiedSamples:
+    """Samples with the entries that identify them in the spec of a run."""
 
     samples: Samples
     identity: Mapping[str, Any]
-    apart: Samples | None
-    """Those behind them, that settings are selected on."""
-    apart_identity: Mapping[str, Any]
-    models: Mapping[str, tuple[ModelHandle, Mapping[str, Any]]]
-    """By name: the model and its identity."""
 
 
-def read_subjects(
+@dataclass(frozen=True)
+class IdentifiedModel:
+    """A model handle with the entries that identify the model in the spec of a run."""
+
+    handle: ModelHandle
+    identity: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ExperimentInputs:
+    """The samples and models of one data set of an experiment."""
+
+    reported: IdentifiedSamples
+    """Samples on which the results are reported."""
+    held_out: IdentifiedSamples | None
+    """Samples that follow them, on which settings are selected; None if nothing is tuned."""
+    models: Mapping[str, IdentifiedModel]
+    """Models by their name in the spec."""
+
+
+def load_inputs(
     spec: ExperimentSpec, *, device: str, data_dir: str | None, trust_model_code: bool
-) -> dict[str, Subjects]:
-    """Read the data and the models of an experiment.
+) -> dict[str, ExperimentInputs]:
+    """Load the data and the models of an experiment.
 
     Args:
-        spec: What is asked.
-        device: Device that the models are tried on, each with the first sample.
-        data_dir: Directory that the data sets lie in.
-        trust_model_code: Consent to run the code that the files of the models hold.
+        spec: Spec of the experiment.
+        device: Device on which each model is called once, with the first sample.
+        data_dir: Directory that contains the data sets.
+        trust_model_code: Consent to run the code that the files of the models contain.
 
     Returns:
-        Samples and models by the name of their data set.
+        Samples and models, by the name of their data set.
 
     Raises:
-        PdpgdError: Something cannot be had; one error names all that cannot.
+        PdpgdError: Something cannot be loaded; one error lists everything that cannot.
     """
     if not trust_model_code:
-        _refuse_to_trust(spec)
-    subjects: dict[str, Subjects] = {}
-    faults: dict[str, PdpgdError] = {}
+        _check_consent(spec)
+    inputs: dict[str, ExperimentInputs] = {}
+    errors: dict[str, PdpgdError] = {}
     for dataset in spec.datasets:
         place = f"datasets.{dataset.name}"
         image, models = None, {}
         try:
-            subjects[dataset.name] = _samples(dataset, data_dir, spec.tune)
-            image, _ = subjects[dataset.name].samples.batch([0])
+            inputs[dataset.name] = _load_samples(dataset, data_dir, spec.tune)
+            image, _ = inputs[dataset.name].reported.samples.batch([0])
         except PdpgdError as error:
-            faults[place] = error
+            errors[place] = error
         for model in dataset.models:
             try:
-                models[model.name] = _model(model, image, device, trust_model_code)
+                models[model.name] = _load_model(model, image, device, trust_model_code)
             except PdpgdError as error:
-                faults[f"{place}.models.{model.name} ({model.source})"] = error
-        if dataset.name in subjects:
-            subjects[dataset.name] = replace(subjects[dataset.name], models=models)
-    if len(faults) == 1:
-        raise next(iter(faults.values()))
-    if faults:
+                errors[f"{place}.models.{model.name} ({model.source})"] = error
+        if dataset.name in inputs:
+            inputs[dataset.name] = replace(inputs[dataset.name], models=models)
+    if len(errors) == 1:
+        raise next(iter(errors.values()))
+    if errors:
         raise InvalidInputError(
-            f"expected the data and the models of the experiment, got {len(faults)} errors:\n"
-            + "\n".join(f"- {place}: {error}" for place, error in faults.items())
-        ) from next(iter(faults.values()))
-    return subjects
+            f"expected the data and the models of the experiment, got {len(errors)} errors:\n"
+            + "\n".join(f"- {place}: {error}" for place, error in errors.items())
+        ) from next(iter(errors.values()))
+    return inputs
 
 
-def _samples(dataset: DatasetAsk, data_dir: str | None, tune: int) -> Subjects:
-    """The samples that are reported and those that settings are selected on, without models."""
+def _load_samples(dataset: DatasetSpec, data_dir: str | None, tune: int) -> ExperimentInputs:
+    """Load the reported and the held-out samples; the models are added later."""
     whole = samples_of(dataset.source, limit=None, root=data_dir)
     count = len(whole) if dataset.limit is None else min(dataset.limit, len(whole))
-    samples, apart = whole.first(count), None
+    held_out = None
     if tune:
         if len(whole) <= count:
             raise InvalidInputError(
-                f"tune: expected samples of {dataset.source} behind the first {count}, to select settings on, got "
-                f"{len(whole)} in all"
+                f"tune: expected samples of {dataset.source} after the first {count}, to select settings on, got "
+                f"{len(whole)} in all; set a smaller limit"
             )
-        apart = SampleRange(whole, count, min(len(whole), count + tune))
-    return Subjects(samples, identity_of(samples), apart, {} if apart is None else identity_of(apart), {})
+        held_out = _identified(SampleRange(whole, count, min(len(whole), count + tune)))
+    return ExperimentInputs(_identified(whole.first(count)), held_out, {})
 
 
-def _model(
-    ask: ModelAsk, image: Tensor | None, device: str, trust_model_code: bool
-) -> tuple[ModelHandle, Mapping[str, Any]]:
-    """A model and its identity; one that does not answer to the first image is refused before anything runs."""
+def _identified(samples: Samples) -> IdentifiedSamples:
+    return IdentifiedSamples(samples, identity_of(samples))
+
+
+def _load_model(spec: ModelSpec, image: Tensor | None, device: str, trust_model_code: bool) -> IdentifiedModel:
+    """Load a model and call it with the first image, so that a broken model is refused before anything runs."""
     try:
-        subject = handle_of(
-            ask.source,
-            weights=ask.weights,
-            normalization=parse_normalization(ask.mean, ask.std),
-            pool=ask.pool,
+        handle = handle_of(
+            spec.source,
+            weights=spec.weights,
+            normalization=parse_normalization(spec.mean, spec.std),
+            pool=spec.pool,
             trust_model_code=trust_model_code,
         )
         if image is not None:
             with torch.no_grad():
-                Classifier(subject.load(device)).logits(image.to(device), None)
+                Classifier(handle.load(device)).logits(image.to(device), None)
     except (LoadError, ModelError, MissingExtraError) as error:
         raise type(error)(
-            f"{error}\n  --model {ask.name}=SOURCE gives another one, --without {ask.name} leaves it out"
+            f"{error}\n  --model {spec.name}=SOURCE replaces this model, --without {spec.name} leaves it out"
         ) from error
-    return subject, subject.identity()
+    return IdentifiedModel(handle, handle.identity())
 
 
-def _refuse_to_trust(spec: ExperimentSpec) -> None:
-    """A spec says which models hold code, but consent to run it is not the file's to give."""
+def _check_consent(spec: ExperimentSpec) -> None:
+    """Refuse models whose files contain code: the spec declares them, but only the user can consent to run it."""
     needing = [
         f"datasets.{dataset.name}.models.{model.name} ({model.source})"
         for dataset in spec.datasets
@@ -124,5 +142,6 @@ def _refuse_to_trust(spec: ExperimentSpec) -> None:
     if needing:
         raise InvalidInputError(
             f"expected consent to run the code in the files of {', '.join(needing)}, got it from the spec alone, which "
-            "cannot give it; if you trust whoever made them, give --trust-model-code (trust_model_code=True in Python)"
+            "cannot give it; if you trust the authors of these files, give --trust-model-code (trust_model_code=True "
+            "in Python)"
         )

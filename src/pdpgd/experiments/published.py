@@ -1,8 +1,8 @@
-"""The paper's numbers, to be put beside ours: its tables, its running times and its Table I, under our names.
+"""The numbers published in the paper, for comparison with ours: its tables, running times and iteration costs.
 
-The files lie in the folder `published` beside this one; its README.md says where each number stands in the paper.
-Accuracies and gaps are shares here, per cent in the files. Names that the paper does not have give None, and so does
-None: what is compared with nothing has no number of the paper's.
+The files are in the directory `published` beside this module; its README.md says where the paper has each number.
+Accuracies and gaps are percentages in the files and shares here. All functions return None for names that the paper
+does not have, and for None, which stands for a data set or model without a counterpart in the paper.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from pdpgd.runs.metrics import Statistics
 
 FOLDER = Path(__file__).parent / "published"
 
-# Of a radius: the paper's are far more apart, and 0.00392 is meant as 1/255.
+# Relative tolerance for radii: those of the paper are much farther apart, and its 0.00392 stands for 1/255.
 TOLERANCE = 1e-3
 
-Row = dict[str, str]
+CsvRow = dict[str, str]
 Key = tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
 class PaperCost:
-    """Of an iteration, as Table I of the paper has it."""
+    """Cost of an iteration in Table I of the paper."""
 
     forwards: str
-    """A number, or k for that of the classes; empty: none."""
+    """A number, or an expression in the number of classes k; empty for none."""
     backwards: str
     extra: str
-    """What it costs beside the passes; d is the number of entries of an input."""
+    """Cost beyond the passes, in terms of the number d of entries of an input."""
 
 
 def robust_accuracy(
     dataset: str | None, norm: str, model_kind: str | None, radius: float, attack: str, restarts: int | None
 ) -> float | None:
-    """What the attack left at the radius."""
+    """Return the robust accuracy under the attack at the radius."""
     found = _robust_accuracies().get((dataset, norm, model_kind, attack, _starts(restarts)), {})
     return next((share for own, share in found.items() if math.isclose(own, radius, rel_tol=TOLERANCE)), None)
 
@@ -47,36 +47,37 @@ def robust_accuracy(
 def mean_norm(
     dataset: str | None, norm: str, model_kind: str | None, attack: str, restarts: int | None
 ) -> float | None:
-    """The mean size of the perturbations of the attack, of the samples that were right."""
+    """Return the mean norm of the perturbations of the attack over the correctly classified samples."""
     return _mean_norms().get((dataset, norm, model_kind, attack, _starts(restarts)))
 
 
 def summary(dataset: str | None, norm: str, attack: str, restarts: int | None) -> Statistics | None:
-    """How the attack stood among the paper's, over its three models and their five radii."""
+    """Return how the attack compares with the others of the paper, over its three models and their five radii."""
     return _summaries().get((dataset, norm, attack, _starts(restarts)))
 
 
 def seconds(dataset: str | None, norm: str, attack: str, restarts: int | None) -> float | None:
-    """For 1000 images on an Nvidia Titan V, all restarts included, averaged over the models."""
+    """Return the time for 1000 images on an Nvidia Titan V with all restarts, averaged over the models."""
     return _seconds().get((dataset, norm, attack, _starts(restarts)))
 
 
 def iteration_cost(attack: str) -> PaperCost | None:
+    """Return the cost of an iteration of the attack in Table I."""
     return _iteration_costs().get(attack)
 
 
 def _starts(restarts: int | str | None) -> str:
-    """An attack that has no restarts to choose has one."""
+    """Return the number of restarts as the files have it: 1 for attacks that have no such setting."""
     return str(restarts or 1)
 
 
-def _rows(name: str) -> list[Row]:
+def _rows(name: str) -> list[CsvRow]:
     with (FOLDER / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def _share(percent: str) -> float:
-    """Per cent have two places after the point at the most."""
+    """Convert a percentage with at most two decimals to a share."""
     return round(float(percent) / 100, 6)
 
 
@@ -85,7 +86,7 @@ def _radius(text: str) -> float:
     return float(above) / float(below or 1)
 
 
-def _key(row: Row, *names: str) -> Key:
+def _key(row: CsvRow, *names: str) -> Key:
     return (*(row[name] for name in names), row["attack"], _starts(row["restarts"]))
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pdpgd import Evaluation, evaluate
 from pdpgd.errors import StorageError
 from pdpgd.experiments.gathering import cell_of, results_of
-from pdpgd.experiments.plan import asks
+from pdpgd.experiments.plan import planned_runs
 from pdpgd.experiments.results import Cell, Results, load_results
 from pdpgd.experiments.spec import parse_spec
 from pdpgd.runs import records
@@ -52,10 +52,10 @@ def gathered(run: Evaluation, **distances: list[float]) -> Results:
     spec = parse_spec(SPEC)
     outcomes = {name: with_distances(run, own) for name, own in distances.items()}
     cells = []
-    for ask in asks(spec):
-        name = f"{ask.attack}_{ask.restarts}"
-        cells.append(cell_of(ask, name, outcomes.get(name, "no memory")))
-    return results_of(spec, cells, outcomes, samples={"mine": 5}, costs=(), facts={})
+    for planned in planned_runs(spec):
+        name = f"{planned.attack.name}_{planned.attack.restarts}"
+        cells.append(cell_of(planned, name, outcomes.get(name, "no memory")))
+    return results_of(spec, cells, outcomes, samples={"mine": 5}, costs=(), environment={})
 
 
 def figure_cells(results: Results) -> dict[str, Cell]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from pdpgd.attacks.catalogue import ATTACKS
 from pdpgd.errors import InvalidInputError, UnknownNameError
 from pdpgd.experiments import iteration_cost
-from pdpgd.experiments.iteration_cost import countable, measured
+from pdpgd.experiments.iteration_cost import countable, measure_cost
 from support.models import TinyConv, WithLogits
 from support.plain_numba import compile_no_classes
 
@@ -43,7 +43,7 @@ def stated(cost: str) -> tuple[int, int]:
 def test_an_iteration_costs_what_the_catalogue_says(attack: str, norm: str, conv: TinyConv, images: Tensor) -> None:
     with torch.no_grad():
         labels = conv(images).argmax(1)
-    cost = measured(attack, norm, conv, images, labels)
+    cost = measure_cost(attack, norm, conv, images, labels)
     forwards, backwards = stated(ATTACKS[attack].cost)
     assert (cost.forwards, cost.backwards) == (forwards, backwards)
     assert (cost.attack, cost.norm) == (attack, norm)
@@ -56,26 +56,26 @@ def test_every_attack_of_the_catalogue_is_counted_but_for_second_sources() -> No
 def test_labels_do_not_matter_where_the_answer_is_settled(conv: TinyConv, images: Tensor) -> None:
     """Not even wrong ones, with which every sample would be left alone."""
     wrong = (conv(images).argmax(1) + 1) % CLASSES
-    cost = measured("deepfool", "l2", conv, images, wrong)
+    cost = measure_cost("deepfool", "l2", conv, images, wrong)
     assert (cost.forwards, cost.backwards) == (1, CLASSES - 1)
 
 
 def test_an_attack_that_needs_the_boundary_is_counted_on_right_samples_alone(conv: TinyConv, images: Tensor) -> None:
     labels = conv(images).argmax(1)
     labels[0] = (labels[0] + 1) % CLASSES
-    cost = measured("bb", "l2", conv, images, labels)
+    cost = measure_cost("bb", "l2", conv, images, labels)
     assert (cost.forwards, cost.backwards) == (1, 1)
-    with pytest.raises(InvalidInputError, match="expected samples that the model gets right, got none"):
-        measured("bb", "l2", conv, images[:1], labels[:1])
+    with pytest.raises(InvalidInputError, match="expected correctly classified samples, got none"):
+        measure_cost("bb", "l2", conv, images[:1], labels[:1])
 
 
 def test_a_model_that_answers_with_a_record_is_understood(conv: TinyConv, images: Tensor) -> None:
-    cost = measured("pdpgd", "l1", WithLogits(conv), images, torch.zeros(4, dtype=torch.long))
+    cost = measure_cost("pdpgd", "l1", WithLogits(conv), images, torch.zeros(4, dtype=torch.long))
     assert (cost.forwards, cost.backwards, cost.iteration) == (1, 1, "steps")
 
 
 def test_the_model_is_left_as_it_was(conv: TinyConv, images: Tensor) -> None:
-    measured("pgd", "linf", conv, images, torch.zeros(4, dtype=torch.long))
+    measure_cost("pgd", "linf", conv, images, torch.zeros(4, dtype=torch.long))
     assert all(parameter.grad is None and parameter.requires_grad for parameter in conv.parameters())
     assert not conv.training
 
@@ -83,11 +83,11 @@ def test_the_model_is_left_as_it_was(conv: TinyConv, images: Tensor) -> None:
 def test_second_sources_and_unknown_names_are_refused(conv: TinyConv, images: Tensor) -> None:
     labels = torch.zeros(4, dtype=torch.long)
     with pytest.raises(InvalidInputError, match=r"attack cw@adv-lib: expected one whose iterations are counted \(auto"):
-        measured("cw@adv-lib", "l2", conv, images, labels)
+        measure_cost("cw@adv-lib", "l2", conv, images, labels)
     with pytest.raises(UnknownNameError, match="did you mean 'pgd'"):
-        measured("pgdd", "l2", conv, images, labels)
+        measure_cost("pgdd", "l2", conv, images, labels)
     with pytest.raises(InvalidInputError, match="expected one of the norms l2, got 'l1'"):
-        measured("cw", "l1", conv, images, labels)
+        measure_cost("cw", "l1", conv, images, labels)
 
 
 def test_a_part_of_an_iteration_shows(conv: TinyConv, images: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,4 +100,4 @@ def test_a_part_of_an_iteration_shows(conv: TinyConv, images: Tensor, monkeypatc
         return lambda model, inputs, labels, norm: attack(model, inputs[:2], labels[:2], norm=norm)
 
     monkeypatch.setattr(iteration_cost, "prepared", partly)
-    assert measured("pgd", "l2", conv, images, torch.zeros(4, dtype=torch.long)).forwards == 0.5
+    assert measure_cost("pgd", "l2", conv, images, torch.zeros(4, dtype=torch.long)).forwards == 0.5

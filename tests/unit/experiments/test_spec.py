@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pdpgd.errors import InvalidInputError, UnknownNameError
-from pdpgd.experiments.plan import asks
+from pdpgd.experiments.plan import planned_runs
 from pdpgd.experiments.spec import ExperimentSpec, changed, load_spec, parse_spec, shipped
 from pdpgd.models import zoo
 from pdpgd.models.paper_nets import PAPER_NETS
@@ -40,13 +40,13 @@ settings = { step = 0.2 }
 
 def test_what_is_asked_is_every_combination_once() -> None:
     spec = parse_spec(SPEC)
-    cells = [(ask.model.name, ask.norm, ask.label) for ask in asks(spec)]
+    cells = [(run.model.name, run.norm, run.attack.label) for run in planned_runs(spec)]
     assert cells == [
         (model, norm, label)
         for model in ("plain", "mine")
         for norm, label in (("linf", "auto"), ("l2", "auto"), ("l2", "pgd:1"), ("l2", "pgd:3"))
     ]
-    assert {ask.budget for ask in asks(spec)} == {40}
+    assert {run.attack.budget for run in planned_runs(spec)} == {40}
 
 
 def test_what_is_changed_stands_in_the_text_too() -> None:
@@ -103,25 +103,27 @@ def test_a_model_that_needs_consent_says_so_by_either_name(entry: str) -> None:
 
 def test_radii_are_the_papers_for_the_kind_of_model_or_those_given() -> None:
     spec = parse_spec(f"{SPEC}\n[datasets.digits.radii.mine]\nl2 = [3, 0.5]\n")
-    radii = {(ask.model.name, ask.norm): ask.radii for ask in asks(spec)}
+    radii = {(run.model.name, run.norm): run.radii for run in planned_runs(spec)}
     assert radii["plain", "l2"] == PAPER_RADII["mnist", "l2", "plain"]
     assert radii["mine", "linf"] == PAPER_RADII["mnist", "linf", "linf-at"]
     assert radii["mine", "l2"] == (0.5, 3.0)
-    within = [ask.settings for ask in asks(spec) if ask.attack == "pgd" and ask.model.name == "mine"]
+    within = [
+        run.attack.settings for run in planned_runs(spec) if run.attack.name == "pgd" and run.model.name == "mine"
+    ]
     assert all(settings == {"step": 0.2, "radii": [0.5, 3.0]} for settings in within)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('title = "one"', "", "title: expected a text, got nothing"),
-        ('title = "one"', "title = 3", "title: expected a text, got 3"),
-        ('title = "one"', 'titel = "one"', "title: expected a text, got nothing"),
+        ('title = "one"', "", "title: expected a string, got nothing"),
+        ('title = "one"', "title = 3", "title: expected a string, got 3"),
+        ('title = "one"', 'titel = "one"', "title: expected a string, got nothing"),
         ("budget = 40", "budjet = 40", r"unknown entry of the spec: expected one of .*, got 'budjet'.*budget"),
         ("budget = 40", 'budget = "much"', "budget: expected an integer, got 'much'"),
         ("budget = 40", "budget = true", "budget: expected an integer, got True"),
         ('norms = ["linf", "l2"]', 'norms = ["linf", "linf"]', "norms: expected at least one, and each one once"),
-        ('norms = ["linf", "l2"]', "norms = []", "norms: expected a list of texts, got"),
+        ('norms = ["linf", "l2"]', "norms = []", "norms: expected a list of strings, got"),
         ('norms = ["linf", "l2"]', 'norms = ["l7"]', "unknown norm"),
         ('like = "mnist"', 'like = "emnist"', r"data set of the paper in datasets\.digits\.like.*'emnist'"),
         ('like = "mnist"', "", r"datasets\.digits\.radii\.plain\.linf: expected radii"),
@@ -133,10 +135,10 @@ def test_radii_are_the_papers_for_the_kind_of_model_or_those_given() -> None:
         ('name = "pgd"', 'name = "auto"', "attacks: expected at least one, and each one once, got auto, auto"),
         ('like = "linf-at" }', 'like = "robust" }', r"kind of model in datasets\.digits\.models\.mine\.like"),
         ("budget = 40", 'preset = "papers"', "unknown preset"),
-        ("[[attacks]]", "[attacks", "expected TOML, got a file that does not read"),
+        ("[[attacks]]", "[attacks", "expected TOML, got a file that cannot be parsed"),
         ("budget = 40", "[figures]\nexamples = 'fab'", r"figures\.examples: expected an attack of the experiment"),
         ("budget = 40", "[figures.restarts]\nattacks = ['fab']", r"figures\.restarts\.attacks"),
-        ("budget = 40", "[figures.queries]\ngradients = [2]", r"figures\.queries: expected gradients, 5 or more"),
+        ("budget = 40", "[figures.queries]\ngradients = [2]", r"figures\.queries: expected gradients of at least 5"),
         ("budget = 40", "[run]\nthreads = 0", "threads: expected an integer of at least 1, got 0"),
     ],
 )
@@ -153,7 +155,7 @@ def test_a_file_that_is_not_there_and_one_that_is_wrong_are_named(tmp_path: Path
         load_spec(tmp_path / "elsewhere/x.toml")
     wrong = tmp_path / "wrong.toml"
     wrong.write_text('norms = ["l2"]\ntitle = 1')
-    with pytest.raises(InvalidInputError, match=r"wrong\.toml: title: expected a text, got 1"):
+    with pytest.raises(InvalidInputError, match=r"wrong\.toml: title: expected a string, got 1"):
         load_spec(wrong)
 
 
@@ -169,19 +171,19 @@ def test_six_specs_are_shipped() -> None:
 )
 def test_the_full_specs_are_the_papers(dataset: str, restarts: tuple[int, ...]) -> None:
     spec = load_spec(f"paper-{dataset}")
-    asked = [ask for ask in asks(spec) if ask.role == "table"]
-    assert {ask.model.like for ask in asked} == {"plain", "linf-at", "l2-at"}
-    assert all(ask.dataset.limit == 1000 for ask in asked)
-    assert all(ask.radii == PAPER_RADII[dataset, ask.norm, ask.model.like or ""] for ask in asked)
-    labels = {norm: {ask.label for ask in asked if ask.norm == norm} for norm in spec.norms}
+    asked = [run for run in planned_runs(spec) if run.role == "table"]
+    assert {run.model.like for run in asked} == {"plain", "linf-at", "l2-at"}
+    assert all(run.dataset.limit == 1000 for run in asked)
+    assert all(run.radii == PAPER_RADII[dataset, run.norm, run.model.like or ""] for run in asked)
+    labels = {norm: {run.attack.label for run in asked if run.norm == norm} for norm in spec.norms}
     assert labels["l2"] == {"deepfool", "bb", "cw", "ddn", "auto"} | {
         f"{name}:{count}" for name in ("pgd", "fab", "pdpgd") for count in restarts
     }
-    ours = {ask.norm: ask.settings for ask in asked if ask.attack == "pdpgd"}
+    ours = {run.norm: run.attack.settings for run in asked if run.attack.name == "pdpgd"}
     assert {settings["steps"] for settings in ours.values()} == {500}
     assert {settings["finetune_steps"] for settings in ours.values()} == {500}
     assert spec.tune > 0
-    assert {ask.attack for ask in asked if ask.tuned} >= {"pdpgd", "pgd", "bb", "ddn"}
+    assert {run.attack.name for run in asked if run.to_tune} >= {"pdpgd", "pgd", "bb", "ddn"}
 
 
 @pytest.mark.parametrize("dataset", ["mnist", "cifar10"])
@@ -199,15 +201,15 @@ def test_the_full_specs_are_on_the_papers_nets_and_the_small_ones_on_the_shipped
 
 def test_in_the_figure_over_queries_all_have_the_same_gradients_and_no_random_start() -> None:
     spec: ExperimentSpec = load_spec("paper-mnist-small")
-    queries = [ask for ask in asks(spec) if ask.role == "queries"]
-    assert {ask.penalty for ask in queries if ask.attack == "pdpgd"} == {0.1, 1.0, 10.0}
-    for ask in queries:
-        if ask.attack == "pgd":
-            assert ask.settings["steps"] * len(ask.settings["radii"]) == ask.gradients
-            assert ask.settings["from_input"] is True
+    queries = [run for run in planned_runs(spec) if run.role == "queries"]
+    assert {run.penalty for run in queries if run.attack.name == "pdpgd"} == {0.1, 1.0, 10.0}
+    for run in queries:
+        if run.attack.name == "pgd":
+            assert run.attack.settings["steps"] * len(run.attack.settings["radii"]) == run.gradients
+            assert run.attack.settings["from_input"] is True
         else:
-            assert ask.settings["steps"] == ask.gradients
-            assert (ask.settings["start_radius"], ask.settings["finetune_steps"]) == (0.0, 0)
+            assert run.attack.settings["steps"] == run.gradients
+            assert (run.attack.settings["start_radius"], run.attack.settings["finetune_steps"]) == (0.0, 0)
 
 
 def test_names_with_a_dot_are_whole_names() -> None:
@@ -220,5 +222,7 @@ def test_names_with_a_dot_are_whole_names() -> None:
     )
     spec = parse_spec(SPEC.replace(SPEC[SPEC.index("[datasets.digits]") : SPEC.index("[[attacks]]")], two))
     assert [dataset.name for dataset in spec.datasets] == ["set-v1.0", "set-v2.0"]
-    radii = {(ask.dataset.name, ask.radii) for ask in asks(spec) if (ask.model.name, ask.norm) == ("mine-v1.0", "l2")}
+    radii = {
+        (run.dataset.name, run.radii) for run in planned_runs(spec) if (run.model.name, run.norm) == ("mine-v1.0", "l2")
+    }
     assert radii == {("set-v1.0", (1.5,)), ("set-v2.0", (2.5,))}

@@ -35,9 +35,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_command_ends_with_table_curves_report_and_place(place: Path) -> None:
     said = (place / "stdout").read_text()
-    assert "mnist-plain on 12 samples of mnist-1000: 100.0% right. Attack auto, 40 passes a sample and norm" in said
+    assert said.startswith(
+        "mnist-plain on 12 samples of mnist-1000: 100.0% correctly classified.\n"
+        "Attack auto, 40 passes per sample and norm.\n"
+    )
     for part in (
-        "at 8 bits",
+        "8-bit median",
         "linf: robust accuracy",
         "l2: robust accuracy",
         "Reliability: ",
@@ -67,8 +70,8 @@ def test_a_requirement_that_is_not_met_has_an_exit_code_of_its_own(place: Path) 
     again = ["evaluate", *SMALL, "--norm", "linf", "--norm", "l2", "--out", "run"]
     done = run(*again, "--require", "linf@1>=0.5", "--require", "clean>=0.5", at=place)
     assert done.returncode == 3
-    assert "required linf@1>=0.5: NOT MET (0)" in done.stdout
-    assert "required clean>=0.5: met (1)" in done.stdout
+    assert "Required linf@1>=0.5: NOT MET (measured 0)" in done.stdout
+    assert "Required clean>=0.5: met (measured 1)" in done.stdout
 
 
 def test_another_question_in_the_same_place_is_refused_with_the_difference(place: Path) -> None:

@@ -146,7 +146,7 @@ def test_a_spec_that_grows_does_what_is_new_and_what_it_no_longer_asks_for_can_b
     spec.write_text(SPEC)
     run(spec, step="clean")
     assert files(out) == before
-    assert re.search(r"4 of \d+ runs taken away", capsys.readouterr().out)
+    assert re.search(r"4 of \d+ runs deleted", capsys.readouterr().out)
     run(spec, "--all", step="clean")
     assert files(out) == {}
     assert (out / "tables").is_dir()

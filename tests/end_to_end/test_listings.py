@@ -70,7 +70,7 @@ def test_data_lists_every_known_data_set_with_its_size_origin_and_place(capsys: 
     out = capsys.readouterr().out
     assert "mnist-1000: embedded" in out
     for known in describe_data():
-        assert f"│ {known.name} " in out
+        assert f"\n {known.name} " in out
         assert f"\n{known.name}: {known.place}" in out
         assert known.origin[:30] in out
         assert f"{known.test:,}" in out

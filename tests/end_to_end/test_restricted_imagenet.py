@@ -93,7 +93,7 @@ def test_the_full_one_finds_its_models_and_the_images_of_the_paper(
     call = ["experiment", "status", FULL, "--out", str(tmp_path / "out"), "--data-dir", str(tree), "--limit", "1"]
     assert main(call) == 0
     said = capsys.readouterr().out
-    assert "settings to select" in said
+    assert "to tune" in said
     assert all(model in said for model in ("plain", "linf-at", "l2-at"))
 
 

@@ -1,4 +1,4 @@
-"""The console command: parse, call, print. Heavy imports wait until a sub-command needs them."""
+"""The console command. Libraries are imported only by the sub-command that needs them, so that `--help` is instant."""
 
 from __future__ import annotations
 
@@ -7,17 +7,32 @@ import sys
 
 from pdpgd.errors import EngineError, PdpgdError, StorageError, UnfinishedError, need
 
-# The exit code of a run that was not finished, and goes on when it is started again.
+# Exit code of a run that is not finished and resumes when the same command is run again.
 UNFINISHED = 4
 
 
-def main(arguments: list[str] | None = None) -> int:
-    from pdpgd.cli import accuracy, compare, demo, evaluate, experiment, export, listings, report, train
+class _CommandsFormatter(argparse.HelpFormatter):
+    """Leaves room for the indentation of commands, which argparse does not count."""
 
-    parser = argparse.ArgumentParser(prog="pdpgd", description="How little must change before a classifier is wrong?")
-    commands = parser.add_subparsers(title="commands", required=True)
-    for command in (demo, evaluate, compare, experiment, report, export, accuracy, listings, train):
-        command.add_to(commands)
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            self._action_max_length += self._indent_increment
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command with these arguments, by default those of the process, and return its exit code."""
+    from pdpgd.cli import accuracy, compare, evaluate, experiment, listings, report, train
+
+    parser = argparse.ArgumentParser(
+        prog="pdpgd",
+        description="Measure how small a perturbation suffices to fool a classifier.",
+        epilog="pdpgd COMMAND --help describes a command.",
+        formatter_class=_CommandsFormatter,
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (evaluate, compare, experiment, report, accuracy, listings, train):
+        module.add_to(commands)
     options = parser.parse_args(arguments)
     try:
         need("rich", extra="cli", purpose="the command")
@@ -26,10 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"pdpgd: {error}", file=sys.stderr)
         return UNFINISHED if isinstance(error, UnfinishedError | StorageError | EngineError) else 2
     except SystemExit as stop:
-        # The parser's own exits came before: this one is from a model, an attack or a library.
+        # The parser's own exits happen before: this one comes from a model, an attack or a library.
         print(
             f"pdpgd: expected a result, got an exit with {stop.code!r} from code that the command called: "
-            "take sys.exit out of it",
+            "remove the call of sys.exit",
             file=sys.stderr,
         )
         return 2

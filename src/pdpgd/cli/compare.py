@@ -1,4 +1,4 @@
-"""pdpgd compare: several attacks on the same samples, judged by the same referee."""
+"""pdpgd compare: run several attacks on the same samples, judged by the same referee."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from pdpgd.cli.options import add_model, add_run, add_samples, default_folder, norm_and_radius, run_settings
+from pdpgd.cli.options import (
+    OUT_HELP,
+    RADIUS_HELP,
+    add_data,
+    add_execution,
+    add_model,
+    default_folder,
+    plain_table,
+    radii_by_norm,
+    run_arguments,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,52 +24,75 @@ if TYPE_CHECKING:
 
     from pdpgd.runs.comparison import Comparison, Row
 
+DESCRIPTION = """Run several attacks on the same samples and compare what each finds on its own.
+An attack that fails is listed with the reason; the others continue. A
+comparison that was interrupted resumes when the same command is given again."""
 EPILOG = """examples:
-  pdpgd compare mnist-linf-at mnist-1000 --norm l2 --attacks auto,pdpgd,ddn,fab --limit 100
-  pdpgd compare mnist-plain mnist-1000 --norm linf --attacks pgd:10,daa,fab:10,pdpgd:10 --preset paper --tune
-  pdpgd compare nets:resnet cifar10 --weights resnet.safetensors --norm linf --attacks auto,apgd --radius linf:8/255
-
-NAME:RESTARTS gives an attack so many starts. A comparison that was stopped goes on when the same command is given
-again. An attack that fails is a row that says why; the others go on.
+  pdpgd compare mnist-linf-at mnist-1000 --norm l2 --attacks auto,pdpgd,ddn,fab
+  pdpgd compare mnist-plain mnist-1000 --norm linf --attacks pgd:10,fab:10 \\
+      --preset paper --tune
+  pdpgd compare nets:resnet cifar10 --weights resnet.safetensors --norm linf \\
+      --attacks auto,apgd --radius linf:8/255
 
 exit codes:
-  0    done; rows may say why an attack failed
-  2    the call is wrong, or the model or the data cannot be used
-  4    no attack came to an end: what was done is kept
-  130  stopped by Ctrl-C: the same"""
-
+  0    finished; attacks that failed are listed with the reason
+  2    invalid call, or the model or the data cannot be used
+  4    all attacks failed; completed chunks are stored
+  130  interrupted by Ctrl-C; completed chunks are stored"""
+# Exit code if no attack succeeded.
 ALL_FAILED = 4
+# Options of this command alone that its results depend on.
+OWN = ("norm", "attacks", "budget", "preset", "like", "tune", "radius")
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
     parser = commands.add_parser(
         "compare",
-        help="several attacks on the same samples",
+        help="compare several attacks on the same samples",
+        description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model(parser)
-    add_samples(parser)
-    asked = parser.add_argument_group("what is compared")
-    asked.add_argument("--norm", action="append", required=True, metavar="NORM", help="repeatable")
-    asked.add_argument("--attacks", required=True, help="names of `pdpgd attacks`, with commas; NAME:RESTARTS")
-    asked.add_argument("--budget", type=int, help="forward + backward passes a sample and attack (1000)")
-    asked.add_argument("--preset", help="paper: the settings that the paper ran each attack with, if it has it")
-    asked.add_argument("--like", metavar="DATASET:KIND", help="whose settings and radii of the paper (from the names)")
-    asked.add_argument(
-        "--tune", action="store_true", help="select from the paper's grids, on the samples behind --limit"
+    add_data(parser)
+    attacks = parser.add_argument_group("attacks")
+    attacks.add_argument(
+        "--norm", action="append", required=True, metavar="NORM", help="norm to compare in; repeatable"
     )
-    asked.add_argument(
-        "--radius", action="append", default=[], metavar="NORM:RADIUS", help="robust accuracy there; repeatable"
+    attacks.add_argument(
+        "--attacks",
+        metavar="NAMES",
+        required=True,
+        help="comma-separated names, as listed by pdpgd attacks; NAME:RESTARTS sets the number of restarts",
     )
-    add_run(parser, asked)
-    shown = parser.add_argument_group("what comes of it")
-    shown.add_argument("--out", help="directory of the results (default: runs/MODEL-DATA-...)")
-    shown.add_argument("--json", action="store_true", help="print the numbers as JSON, and nothing else")
+    attacks.add_argument(
+        "--budget", metavar="N", type=int, help="maximum forward + backward passes per sample and attack (1000)"
+    )
+    attacks.add_argument(
+        "--preset", metavar="NAME", help="paper: run the attacks of the paper with its settings instead of a budget"
+    )
+    attacks.add_argument(
+        "--like",
+        metavar="DATASET:KIND",
+        help="data set and kind of model of the paper whose settings and radii apply, such as mnist:plain (default: "
+        "inferred from the names of model and data)",
+    )
+    attacks.add_argument(
+        "--tune",
+        action="store_true",
+        help="select settings from the paper's grids, on held-out samples that follow the first --limit ones",
+    )
+    attacks.add_argument("--radius", action="append", default=[], metavar="NORM:RADIUS", help=RADIUS_HELP)
+    add_execution(parser)
+    output = parser.add_argument_group("output")
+    output.add_argument("--out", metavar="DIR", help=OUT_HELP)
+    output.add_argument("--json", action="store_true", help="print only the results, as JSON")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
+    """Compare the attacks and print the results."""
     from rich.console import Console
 
     from pdpgd.cli.progress import SampleBar
@@ -68,10 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
     keep_freed_memory()
     stderr = Console(stderr=True, highlight=False)
-    radii: dict[str, list[float]] = {}
-    for text in options.radius:
-        norm, radius = norm_and_radius("--radius", text)
-        radii.setdefault(norm, []).append(radius)
+    radii = radii_by_norm(options.radius)
     with SampleBar(stderr) as bar:
         comparison = compare(
             options.model,
@@ -85,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
             like=options.like,
             out=options.out or default_folder(options, *OWN),
             progress=bar,
-            **run_settings(options),
+            **run_arguments(options),
         )
     if options.json:
         print(json.dumps(comparison.as_json(), indent=2))
@@ -94,11 +124,8 @@ def run(options: argparse.Namespace) -> int:
     return 0 if any(row.evaluation is not None for row in comparison.rows) else ALL_FAILED
 
 
-# The options of this command alone.
-OWN = ("norm", "attacks", "budget", "preset", "like", "tune", "radius")
-
-
 def show(console: Console, comparison: Comparison) -> None:
+    """Print the results for people."""
     for norm in comparison.radii:
         rows = comparison.of(norm)
         if rows:
@@ -106,7 +133,7 @@ def show(console: Console, comparison: Comparison) -> None:
             assert evaluation is not None
             console.print(
                 f"{evaluation.spec.model_name} on {evaluation.samples:,} samples of "
-                f"{evaluation.spec.data['name']}, {evaluation.clean_accuracy:.1%} right: {norm}\n",
+                f"{evaluation.spec.data['name']}, {evaluation.clean_accuracy:.1%} correctly classified: {norm}\n",
                 soft_wrap=True,
             )
             console.print(_statistics(comparison, norm))
@@ -114,18 +141,19 @@ def show(console: Console, comparison: Comparison) -> None:
         for row in comparison.failed(norm):
             console.print(f"{row.label} ({norm}) failed: {row.failure}", style="bold", markup=False, soft_wrap=True)
     console.print(
-        "Fooled: of the samples that were right. Mean: distance of those that were fooled; none of attacks that were "
-        f"run at given radii{_partly(comparison)}. Best: at how many radii no other attack leaves less; gap: to the "
-        "least that any leaves.",
+        "Fooled: share of the correctly classified samples.\n"
+        "Mean: mean distance of the fooled samples; none for attacks at given radii.\n"
+        f"{_partial_note(comparison)}"
+        "Robust acc.: mean over the radii. Gap: to the lowest, in percentage points.\n"
+        "Best: number of radii at which no other attack leaves a lower robust accuracy.\n"
+        "Passes: forward + backward, per correctly classified sample.",
         soft_wrap=True,
     )
     verdicts = dict.fromkeys(
         row.evaluation.reliability.verdict for row in comparison.rows if row.evaluation is not None
     )
     for verdict in verdicts:
-        console.print(
-            f"Reliability: {verdict} (a comparison runs no checks of its results; evaluate does)", soft_wrap=True
-        )
+        console.print(f"Reliability: {verdict} (only pdpgd evaluate checks its results)", soft_wrap=True)
     console.print(f"Results: {comparison.folder}", soft_wrap=True)
 
 
@@ -134,7 +162,7 @@ def _statistics(comparison: Comparison, norm: str) -> Table:
 
     statistics = comparison.statistics(norm)
     numbers = {row["attack"]: row for row in comparison.as_json()[norm]["attacks"]}
-    # In two lines where that is narrower, so that the table fits into 80 columns.
+    # Headings in two lines where that is narrower, so that the table fits into 80 columns.
     headings = ("fooled", "mean", "robust\nacc.", "best", "mean\ngap", "max\ngap", "passes", "seconds")
     table = _table("", headings)
     for row in comparison.of(norm):
@@ -154,28 +182,25 @@ def _statistics(comparison: Comparison, norm: str) -> Table:
     return table
 
 
-def _partly(comparison: Comparison) -> str:
-    """What the star at a mean says, if there is one."""
+def _partial_note(comparison: Comparison) -> str:
+    """Explain the star at a mean, if there is one."""
     from pdpgd.runs.metrics import PARTIAL
 
     if not any(row.partial for norm in comparison.radii for row in comparison.of(norm)):
         return ""
-    return f"; {PARTIAL} not all were fooled, so it is not comparable with a mean over all"
+    return f"{PARTIAL} not all were fooled, so it is not comparable with a mean over all samples.\n"
 
 
 def _accuracies(comparison: Comparison, norm: str) -> Table:
     radii = comparison.radii[norm]
-    table = _table("Robust accuracy at a radius of", tuple(f"{radius:.4g}" for radius in radii))
+    table = _table("Robust accuracy by radius", tuple(f"{radius:.4g}" for radius in radii))
     for label, shares in comparison.accuracies(norm).items():
         table.add_row(label, *(f"{share:.1%}" for share in shares))
     return table
 
 
 def _table(title: str, headings: tuple[str, ...]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = plain_table(title)
     table.add_column("attack", no_wrap=True, vertical="bottom")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True, vertical="bottom")
@@ -184,4 +209,4 @@ def _table(title: str, headings: tuple[str, ...]) -> Table:
 
 def _broken(row: Row) -> str:
     """Return a mark for attacks that raised an error on some samples."""
-    return f" ({row.broken} broke)" if row.broken else ""
+    return f" ({row.broken} failed)" if row.broken else ""

@@ -1,4 +1,4 @@
-"""pdpgd experiment: data sets x models x norms x attacks x restarts from one file, to tables and figures."""
+"""pdpgd experiment: run many attacks on many models from one file, and write tables and figures."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import argparse
 import os
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pdpgd.cli.options import add_trust
+from pdpgd.cli.options import DATA_DIR_HELP, add_engine, add_trust, plain_table
 from pdpgd.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -20,67 +21,84 @@ if TYPE_CHECKING:
     from pdpgd.experiments.runner import Experiment
     from pdpgd.progress import ProgressListener
 
+DESCRIPTION = """Run an experiment: data sets x models x norms x attacks x restarts from one TOML
+file, with the tables and figures of the paper. An experiment that was
+interrupted resumes when the same command is given again; one whose spec was
+changed executes only what is new."""
 EPILOG = """examples:
   pdpgd experiment run paper-mnist-small
   pdpgd experiment run mine.toml --out results/mine --workers 4
-  pdpgd experiment run paper-cifar10-small --model plain=nets:resnet --data-dir data
+  pdpgd experiment run paper-cifar10-small --model plain=nets:resnet
   pdpgd experiment status results/mine
   pdpgd experiment clean mine.toml
 
-SPEC is a TOML file, the directory of an experiment, or one that comes with the package: {shipped}.
-An experiment that was stopped, by whatever, goes on when the same command is given again; one whose spec was changed
-does what is new. An attack that fails is a row that says why.
+shipped specs:
+{shipped}
 
 exit codes:
-  0    done; rows may say why an attack failed
-  2    the call or the spec is wrong, or a model or data cannot be used
-  4    not finished, or no attack came to an end: what was done is kept, start the same command again
-  130  stopped by Ctrl-C: the same"""
+  0    finished; attacks that failed are listed with the reason
+  2    invalid call or spec, or a model or data set cannot be used
+  4    not finished, or all attacks failed; completed chunks are stored: give
+       the command again
+  130  interrupted by Ctrl-C; completed chunks are stored"""
+# Exit code if no attack succeeded.
 ALL_FAILED = 4
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("experiment", help="the paper's tables and figures, or your own, from one file")
-    steps = parser.add_subparsers(title="commands", required=True)
+    """Add the command with its sub-commands."""
+    parser = commands.add_parser(
+        "experiment",
+        help="run an experiment: the paper's tables, or your own",
+        description=DESCRIPTION,
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    steps = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, about, function in (
-        ("run", "do what is not done yet; write tables and figures", run),
-        ("status", "what is done, and what is not", status),
-        ("clean", "take away the runs that the spec no longer asks for", clean),
+        ("run", "execute what is not finished, and write tables and figures", run),
+        ("status", "show which runs are done", status),
+        ("clean", "delete the runs that the spec no longer asks for", clean),
     ):
         step = steps.add_parser(
-            name, help=about, epilog=_epilog(), formatter_class=argparse.RawDescriptionHelpFormatter
+            name,
+            help=about,
+            description=f"{about.capitalize()}.",
+            epilog=_epilog() if name == "run" else "pdpgd experiment --help lists examples and exit codes.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         step.add_argument(
-            "spec", metavar="SPEC", help="a TOML file, the name of a shipped one, or the directory of results"
+            "spec", metavar="SPEC", help="a TOML file, the name of a shipped spec, or the directory of an experiment"
         )
-        step.add_argument("--out", help="directory of the results (default: results/NAME)")
+        step.add_argument("--out", metavar="DIR", help="directory of the results (default: results/NAME)")
         step.add_argument(
             "--model",
             action="append",
             default=[],
             metavar="NAME=SOURCE",
-            help="another model in the place of one of the spec's; repeatable",
+            help="replace a model of the spec; repeatable",
         )
         step.add_argument(
-            "--without", action="append", default=[], metavar="NAME", help="leave a model of the spec out; repeatable"
+            "--without", action="append", default=[], metavar="NAME", help="leave out a model of the spec; repeatable"
         )
-        step.add_argument("--limit", type=int, help="samples of each data set, instead of the spec's number")
-        step.add_argument("--data-dir", help="where the data lies (default: looked for, then downloaded)")
-        step.add_argument("--device", help="(default: cuda if there is one, else cpu)")
+        step.add_argument(
+            "--limit", metavar="N", type=int, help="number of samples per data set (default: as in the spec)"
+        )
+        step.add_argument("--data-dir", metavar="DIR", help=DATA_DIR_HELP)
+        step.add_argument("--device", help="torch device (default: cuda if available, else cpu)")
         add_trust(step)
         if name == "run":
-            done = step.add_argument_group("who does it")
-            done.add_argument("--engine", default="local", help="local or ray (%(default)s)")
-            done.add_argument(
-                "--workers", type=int, help="chunks done at once (default: cores / the spec's threads; on a GPU 1)"
+            add_engine(
+                step.add_argument_group("execution"),
+                workers="the cores, divided by the threads of the spec; 1 on a GPU",
             )
-            done.add_argument("--address", help="of a Ray cluster that exists (default: one on this machine)")
         if name == "clean":
-            step.add_argument("--all", action="store_true", help="every run of the experiment; its tables stay")
+            step.add_argument("--all", action="store_true", help="delete all runs; tables and figures stay")
         step.set_defaults(run=function)
 
 
 def run(options: argparse.Namespace) -> int:
+    """Run the experiment, and write its tables and figures."""
     from rich.console import Console
 
     from pdpgd.cli.progress import RunBar
@@ -101,6 +119,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def status(options: argparse.Namespace) -> int:
+    """Print how many runs are done."""
     from rich.console import Console
 
     experiment = _experiment(options, None)
@@ -118,35 +137,33 @@ def status(options: argparse.Namespace) -> int:
 
 
 def clean(options: argparse.Namespace) -> int:
+    """Delete stale runs, or all of them."""
     from rich.console import Console
 
     from pdpgd.experiments.results import JOBS
-    from pdpgd.experiments.runner import clean as take_away
+    from pdpgd.experiments.runner import clean as delete
     from pdpgd.experiments.runner import is_job
 
     experiment = _experiment(options, None)
     place = experiment.folder / JOBS
     every = sorted(path for path in place.iterdir() if is_job(path)) if place.is_dir() else []
     jobs = every if options.all else experiment.stale()
-    freed = take_away(experiment.folder, jobs) if jobs else 0
+    freed = delete(experiment.folder, jobs) if jobs else 0
     Console(highlight=False).print(
-        f"{len(jobs)} of {len(every)} runs taken away, {freed / 1e6:.1f} MB: {experiment.folder}", soft_wrap=True
+        f"{len(jobs)} of {len(every)} runs deleted, {freed / 1e6:.1f} MB freed: {experiment.folder}", soft_wrap=True
     )
     return 0
 
 
 def _epilog() -> str:
-    from pathlib import Path
-
-    # Not `spec.shipped`, whose import is heavy: --help is instant.
+    # Not `spec.shipped`, whose import is slow: --help is instant.
     place = Path(__file__).parents[1] / "experiments" / "specs"
     names = sorted(path.stem for path in place.glob("*.toml"))
-    return EPILOG.format(shipped=", ".join(names))
+    return EPILOG.format(shipped="\n".join(f"  {name}" for name in names))
 
 
 def _experiment(options: argparse.Namespace, progress: ProgressListener | None) -> Experiment:
-    from pathlib import Path
-
+    """Load the experiment that the options describe."""
     from pdpgd.experiments.results import SPEC
     from pdpgd.experiments.runner import Experiment
     from pdpgd.experiments.spec import changed, load_spec
@@ -167,7 +184,7 @@ def _experiment(options: argparse.Namespace, progress: ProgressListener | None) 
 
 
 def _models(given: list[str]) -> dict[str, str]:
-    """NAME=SOURCE, each."""
+    """Parse the values of --model, NAME=SOURCE each."""
     models: dict[str, str] = {}
     for text in given:
         name, equals, source = text.partition("=")
@@ -178,11 +195,9 @@ def _models(given: list[str]) -> dict[str, str]:
 
 
 def _status_table(states: list[tuple[PlannedRun, str]]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("data set", "model", "norm", "for"):
+    """Count the runs by what they are for and how far they have come."""
+    table = plain_table()
+    for heading in ("data set", "model", "norm", "used in"):
         table.add_column(heading)
     kinds = list(dict.fromkeys(state for _, state in states))
     for kind in kinds:
@@ -196,6 +211,7 @@ def _status_table(states: list[tuple[PlannedRun, str]]) -> Table:
 
 
 def _show(console: Console, experiment: Experiment, results: Results, seconds: float) -> None:
+    """Print failed attacks, and where the results are."""
     for cell in results.cells:
         if cell.failure and cell.role == "table":
             console.print(
@@ -205,11 +221,12 @@ def _show(console: Console, experiment: Experiment, results: Results, seconds: f
                 soft_wrap=True,
             )
     done = {cell.id for cell in results.cells if cell.id and not cell.failure}
-    work = {cell.id: cell.seconds for cell in results.cells}
+    attack_seconds = {cell.id: cell.seconds for cell in results.cells}
     console.print(
-        f"{results.title}: {len(done)} runs, {sum(work.values()):,.0f} s of attacks, {seconds:,.0f} s now.\n"
+        f"{results.title}: {len(done)} runs, {sum(attack_seconds.values()):,.0f} s of attacks; "
+        f"this command took {seconds:,.0f} s.\n"
         f"Tables: {experiment.folder / 'tables' / 'tables.md'}\nFigures: {experiment.folder / 'figures'}\n"
-        f"A page to look at: pdpgd report {experiment.folder}",
+        f"Report: pdpgd report {experiment.folder}",
         markup=False,
         soft_wrap=True,
     )

@@ -75,7 +75,7 @@ class StageBar(ProgressListener):
 
 
 class RunBar(ProgressListener):
-    """A bar over the runs in a terminal; a line for each in a log file."""
+    """Shows a bar over the runs of an experiment in a terminal, and prints a line per run in a log file."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -83,7 +83,6 @@ class RunBar(ProgressListener):
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("runs"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[last]}"),
             console=console,
@@ -104,7 +103,7 @@ class RunBar(ProgressListener):
         self._done, self._total = done, total
         self._task = self._bar.add_task(stage, total=total, completed=done, last="")
         if not self._console.is_terminal:
-            self._console.print(f"{stage}: {done} of {total} runs are done")
+            self._console.print(f"{stage}: {done} of {total} done")
 
     def advanced(self, amount: float = 1.0, detail: str = "") -> None:
         self._done += round(amount)
@@ -117,12 +116,12 @@ class RunBar(ProgressListener):
         self._console.print(f"pdpgd: {message}", markup=False, soft_wrap=True)
 
 
-# Seconds between two movements of the bar.
+# Seconds between two updates of the bar.
 PAUSE = 0.2
 
 
 class SampleBar(ProgressListener):
-    """A bar with rate and remaining time in a terminal; elsewhere only what the user must know."""
+    """Shows a bar with rate and remaining time in a terminal; elsewhere only messages."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -137,7 +136,7 @@ class SampleBar(ProgressListener):
             disable=not console.is_terminal,
         )
         self._task: TaskID | None = None
-        self._unsaid, self._next = 0.0, 0.0
+        self._unshown, self._next = 0.0, 0.0
 
     def __enter__(self) -> SampleBar:
         self._bar.start()
@@ -149,24 +148,24 @@ class SampleBar(ProgressListener):
     def started(self, stage: str, total: int, done: int = 0) -> None:
         if self._task is not None:
             self._bar.remove_task(self._task)
-        self._unsaid = 0.0
+        self._unshown = 0.0
         self._task = self._bar.add_task(stage, total=total, completed=done, rate="")
 
     def advanced(self, amount: float = 1.0, detail: str = "") -> None:
-        """Called in every iteration of an attack: the bar hears of it a few times a second."""
-        self._unsaid += amount
+        """Add to the amount, which the bar shows a few times per second: attacks call this in every iteration."""
+        self._unshown += amount
         if self._task is None or self._bar.disable or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + PAUSE
-        self._bar.advance(self._task, self._unsaid)
-        self._unsaid = 0.0
+        self._bar.advance(self._task, self._unshown)
+        self._unshown = 0.0
         speed = self._bar.tasks[0].speed
         self._bar.update(self._task, rate=f"{speed:.3g}/s" if speed else "")
 
     def checked(self, checks: Sequence[Check]) -> None:
         for check in checks:
             if check.passed is False:
-                self.noted(f"{check.name}: {check.sentence}; the result will say little")
+                self.noted(f"{check.name}: {check.sentence}; the results will have little meaning")
 
     def noted(self, message: str) -> None:
         self._console.print(f"pdpgd: {message}", markup=False, soft_wrap=True)

@@ -41,9 +41,9 @@ def test_a_comparison_has_the_papers_statistics_of_every_attack(
         # Run at the radii, it has points there and not the smallest.
         assert rows[1]["settings"]["radii"] == found[norm]["radii"]
         assert rows[1]["mean_distance"] is None
-    kept = json.loads((tmp_path / "run" / "comparison.json").read_text())
-    assert len(kept.pop("sha256")) == 64
-    assert kept == found
+    stored = json.loads((tmp_path / "run" / "comparison.json").read_text())
+    assert len(stored.pop("sha256")) == 64
+    assert stored == found
 
 
 def test_the_same_command_again_does_nothing_again_and_finds_the_same(

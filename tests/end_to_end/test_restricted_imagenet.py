@@ -153,5 +153,8 @@ def test_a_model_is_pooled_on_the_command_line(tree: Path, capsys: pytest.Captur
     compared = ["compare", *pooled, "restricted-imagenet", *data, *short, "--attacks", "pdpgd", "--radius", "l2:1"]
     assert main(compared) == 0
     said = capsys.readouterr().out
-    assert "timm:resnet50 pooled over restricted-imagenet on 1 samples of restricted-imagenet, 100.0% right" in said
+    assert (
+        "timm:resnet50 pooled over restricted-imagenet on 1 samples of restricted-imagenet, 100.0% correctly classified"
+        in said
+    )
     assert len(CLASSES) == 9

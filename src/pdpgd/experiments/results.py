@@ -236,7 +236,7 @@ def load_results(folder: str | Path) -> Results:
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise StorageError(
             f"{path}: expected the results of an experiment, got a file that cannot be read ({error}); "
-            "run the command that wrote it again"
+            "start the command that wrote it again"
         ) from error
 
 

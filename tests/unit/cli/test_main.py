@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pdpgd import evaluate
 from pdpgd.cli import listings, main
 from pdpgd.models import zoo
+from support.models import tiny_conv_problem
 
 NETS = """
 import sys
@@ -55,6 +59,50 @@ def test_help_and_usage_end_as_they_did(arguments: list[str], code: int) -> None
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == code
+
+
+COMMANDS = [
+    "demo",
+    "evaluate",
+    "compare",
+    "experiment",
+    "report",
+    "export",
+    "accuracy",
+    "attacks",
+    "models",
+    "data",
+    "train",
+]
+
+
+def test_the_help_lists_the_commands_in_the_order_of_use(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("    ")]
+    assert listed == COMMANDS
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["", *(name for name in COMMANDS if name not in ("accuracy", "train")), "experiment run", "experiment clean"],
+)
+def test_the_help_of_a_command_fits_into_eighty_columns(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_a_report_is_written_without_torch(tmp_path: Path) -> None:
+    evaluate(*tiny_conv_problem(2), norms="linf", budget=4, out=tmp_path)
+    program = f"import sys; from pdpgd.cli import main; assert main(['report', {str(tmp_path)!r}]) == 0; "
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", f"{program} print('torch' in sys.modules)"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 @pytest.mark.parametrize("architecture", ["sys:exit", "nets_that_leave:leaves", "leaves_when_imported:net"])

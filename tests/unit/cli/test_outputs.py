@@ -1,4 +1,4 @@
-"""A place where results cannot be written is told in a line, before any work is done."""
+"""A place where results cannot be written is reported in one line, before any work is done."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_path_that_cannot_be_is_refused_by_every_command_with_an_out(
     ],
     ids=lambda command: command[0],
 )
-def test_a_name_that_is_too_long_of_what_is_read_is_told_in_a_line(
+def test_a_name_that_is_too_long_of_an_input_is_reported_in_one_line(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

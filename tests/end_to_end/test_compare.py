@@ -1,4 +1,4 @@
-"""pdpgd compare and pdpgd attacks, as a user runs them."""
+"""pdpgd compare and pdpgd attacks as users run them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_comparison_has_the_papers_statistics_of_every_attack(
             assert row["passes"] > 0
             assert row["samples"] == row["right"] == 12
         assert rows[0]["mean_distance"] > 0
-        # Run at the radii, it has points there and not the smallest.
+        # An attack at given radii finds points within them, not the smallest perturbations.
         assert rows[1]["settings"]["radii"] == found[norm]["radii"]
         assert rows[1]["mean_distance"] is None
     stored = json.loads((tmp_path / "run" / "comparison.json").read_text())
@@ -46,7 +46,7 @@ def test_a_comparison_has_the_papers_statistics_of_every_attack(
     assert stored == found
 
 
-def test_the_same_command_again_does_nothing_again_and_finds_the_same(
+def test_the_same_command_repeats_no_work_and_gives_the_same_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--norm", "linf", "--attacks", "auto,pgd:2")
@@ -57,16 +57,14 @@ def test_the_same_command_again_does_nothing_again_and_finds_the_same(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("linf/*/receipts/*")} == written
 
 
-def test_a_comparison_goes_on_with_the_attacks_that_are_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_comparison_resumes_with_the_remaining_attacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = compared(capsys, "--norm", "linf", "--attacks", "auto", out=tmp_path)
     more = compared(capsys, "--norm", "linf", "--attacks", "auto,pgd", out=tmp_path)
     for name in ("robust_accuracy", "mean_distance", "seconds"):
         assert more["linf"]["attacks"][0][name] == first["linf"]["attacks"][0][name]
 
 
-def test_an_attack_whose_library_is_missing_is_a_row_that_says_so(
+def test_an_attack_whose_library_is_missing_is_a_row_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "foolbox", None)
@@ -76,12 +74,12 @@ def test_an_attack_whose_library_is_missing_is_a_row_that_says_so(
         "failure": "attack cw needs foolbox: pip install 'pdpgd[foolbox]'",
     }
     assert found["l2"]["attacks"][1]["fooled"] == 12
-    # With none that came to an end, the command fails too.
+    # If no attack succeeds, the command fails.
     assert main([*CALL, "--norm", "l2", "--attacks", "cw", "--out", str(tmp_path / "b")]) == 4
     assert "cw (l2) failed: attack cw needs foolbox: pip install 'pdpgd[foolbox]'" in capsys.readouterr().out
 
 
-def test_an_attack_that_breaks_is_a_row_that_says_why_and_the_others_go_on(
+def test_an_attack_that_raises_is_a_row_with_the_reason_and_the_others_continue(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
@@ -113,11 +111,11 @@ def test_settings_are_selected_at_each_radius_on_held_out_samples(
     assert len(list((tmp_path / "linf" / "pgd-tuning").iterdir())) == 14
 
 
-def test_the_papers_preset_takes_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_preset_uses_the_settings_of_the_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call = ["compare", "mnist-l2-at", "mnist-1000", "--limit", "2", "--threads", "1", "--preset", "paper"]
     found = compared(capsys, "--norm", "l1", "--attacks", "sparsefool,pdpgd:2,auto", out=tmp_path, call=call)
     sparsefool, ours, auto = found["l1"]["attacks"]
-    # The paper does not have it.
+    # The paper does not have this attack.
     assert auto["settings"] == {}
     assert auto["budget"] == 1000
     assert sparsefool["settings"] == {"steps": 20, "overshoot": 0.02, "lambdas": [1, 2, 3, 4, 5]}

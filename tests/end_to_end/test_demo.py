@@ -1,4 +1,4 @@
-"""The demo as a user runs it."""
+"""The demo as users run it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_the_demo_ends_with_every_norm_fooled_and_the_place_of_the_results(tmp_p
     assert len(list((tmp_path / place.group(1) / "records").glob("*.parquet"))) == 1
 
 
-def test_a_wrong_option_is_answered_in_one_line(tmp_path: Path) -> None:
+def test_a_wrong_option_gives_an_error_of_one_line(tmp_path: Path) -> None:
     outcome = run("demo", "--limit", "0", at=tmp_path)
     assert outcome.returncode == 2
     assert outcome.stderr == "pdpgd: limit: expected an integer >= 1, got 0\n"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["evaluate", "--help"], ["export", "--help"]])
-def test_help_is_there(arguments: list[str], tmp_path: Path) -> None:
+def test_commands_have_help(arguments: list[str], tmp_path: Path) -> None:
     outcome = run(*arguments, at=tmp_path)
     assert outcome.returncode == 0
     assert arguments[0].lstrip("-") in outcome.stdout

@@ -1,4 +1,4 @@
-"""The commands evaluate, export and demo as a user runs them."""
+"""pdpgd evaluate and pdpgd export as users run them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(*arguments: str, at: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a small run in two norms lies, in the folder `run`."""
+    """Return a directory with a small run in two norms, in the folder `run`."""
     folder = tmp_path_factory.mktemp("evaluate")
     done = run("evaluate", *SMALL, "--norm", "linf", "--norm", "l2", "--out", "run", at=folder)
     assert done.returncode == 0, done.stderr
@@ -52,7 +52,7 @@ def test_the_command_ends_with_table_curves_report_and_place(place: Path) -> Non
     assert (place / "stderr").read_text() == "", "no bar where there is no terminal"
 
 
-def test_the_same_command_again_starts_no_work_and_says_the_same_as_json(place: Path) -> None:
+def test_the_same_command_repeats_no_work_and_gives_the_same_results_as_json(place: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (place / "run").rglob("*") if path.name != ".lock"}
     again = ["evaluate", *SMALL, "--norm", "linf", "--norm", "l2", "--out", "run"]
     radii = ["--radius", "linf:0.1", "--radius", "l2:1", "--radius", "l2:1/2"]
@@ -74,7 +74,7 @@ def test_a_requirement_that_is_not_met_has_an_exit_code_of_its_own(place: Path) 
     assert "Required clean>=0.5: met (measured 1)" in done.stdout
 
 
-def test_another_question_in_the_same_place_is_refused_with_the_difference(place: Path) -> None:
+def test_a_different_call_in_the_same_directory_is_refused_with_the_differences(place: Path) -> None:
     done = run("evaluate", *SMALL, "--norm", "l2", "--seed", "7", "--out", "run", at=place)
     assert done.returncode == 2
     assert "norms: linf, l2 there, l2 asked" in done.stderr
@@ -104,7 +104,7 @@ def test_a_directory_that_cannot_be_written_has_the_exit_code_of_unfinished_runs
         (["--device", "quantum"], "device: expected one that torch has here"),
     ],
 )
-def test_a_wrong_option_is_answered_in_one_line_and_leaves_nothing_behind(
+def test_a_wrong_option_gives_an_error_of_one_line_and_leaves_nothing_behind(
     arguments: list[str],
     said: str,
     tmp_path: Path,
@@ -137,7 +137,7 @@ def test_an_unfinished_run_is_not_exported(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_shipped_plain_net_trips_no_check() -> None:
+def test_the_shipped_plain_net_passes_every_check() -> None:
     evaluation = evaluate("mnist-plain", "mnist-1000", limit=60, budget=300, threads=1)
     assert evaluation.reliability.verdict == "trusted", [check.sentence for check in evaluation.reliability.alarms]
     assert all(check.passed for check in evaluation.reliability.checks)

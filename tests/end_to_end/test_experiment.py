@@ -1,4 +1,4 @@
-"""An experiment from its file to its tables: begun, stopped, grown, looked at and cleaned."""
+"""An experiment from its spec to its tables: started, interrupted, extended, inspected and cleaned."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def run(spec: Path, *more: str, step: str = "run") -> int:
 
 
 def files(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """What the runs hold that is done, and when it was written: a chunk is done when its receipt is there."""
+    """Return content and modification time of the files of finished chunks, which are those with a receipt."""
     return {
         str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
         for receipt in sorted(folder.glob("jobs/*/receipts/chunk-*.json"))
@@ -97,7 +97,7 @@ def test_from_a_file_to_tables_and_figures(spec: Path, capsys: pytest.CaptureFix
         ("table", "pdpgd:1"),
         ("table", "pgd:1"),
     ]
-    # One run serves the table and the figure.
+    # The table and the figure share one run.
     table, figure = (
         next(cell for cell in results.of(role, model="plain", norm="l2") if cell.label == "pdpgd:1")
         for role in ("table", "restarts")
@@ -120,7 +120,7 @@ def test_from_a_file_to_tables_and_figures(spec: Path, capsys: pytest.CaptureFix
     said = capsys.readouterr().out
     assert "tables.md" in said
 
-    # Once more: nothing is done again, and the same comes of it; by two processes too.
+    # Nothing is repeated when the command is given again, and two processes give the same results.
     before = files(out)
     assert run(spec) == 0
     assert files(out) == before
@@ -128,7 +128,7 @@ def test_from_a_file_to_tables_and_figures(spec: Path, capsys: pytest.CaptureFix
     assert numbers(load_results(spec.parent / "other")) == numbers(results)
 
 
-def test_a_spec_that_grows_does_what_is_new_and_what_it_no_longer_asks_for_can_be_cleaned(
+def test_an_extended_spec_executes_what_is_new_and_stale_runs_can_be_cleaned(
     spec: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(spec)
@@ -152,8 +152,8 @@ def test_a_spec_that_grows_does_what_is_new_and_what_it_no_longer_asks_for_can_b
     assert (out / "tables").is_dir()
 
 
-def test_killed_it_goes_on_and_loses_nothing(spec: Path) -> None:
-    """With the signal that cannot be caught."""
+def test_a_killed_experiment_resumes_and_loses_nothing(spec: Path) -> None:
+    """Killed by the signal that cannot be caught."""
     undisturbed = spec.parent / "undisturbed"
     run(spec, "--out", str(undisturbed))
     out = spec.parent / "out"
@@ -192,7 +192,7 @@ def test_settings_are_selected_on_held_out_samples(spec: Path, capsys: pytest.Ca
     assert "4 done" in capsys.readouterr().out
 
 
-def test_an_attack_that_breaks_or_is_not_installed_is_a_row_that_says_why(
+def test_an_attack_that_is_not_installed_is_a_row_with_the_reason(
     spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from pdpgd.attacks.info import Library
@@ -211,7 +211,7 @@ def test_an_attack_that_breaks_or_is_not_installed_is_a_row_that_says_why(
     assert "ddn failed" in capsys.readouterr().out
 
 
-def test_its_directory_stands_for_the_spec_with_what_the_command_changed(
+def test_the_directory_can_be_given_for_the_spec_and_includes_changes_of_the_command(
     spec: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(spec, "--limit", "2", "--workers", "1") == 0
@@ -245,7 +245,7 @@ def test_a_wrong_call_is_refused_and_leaves_nothing(
     assert not (spec.parent / "out").exists()
 
 
-def test_a_directory_of_other_things_is_refused(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_with_other_files_is_refused(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (spec.parent / "out").mkdir()
     (spec.parent / "out/thesis.tex").write_text("mine")
     assert run(spec) == 2
@@ -306,7 +306,7 @@ def test_a_spec_cannot_give_consent_to_run_the_code_in_a_file(
         assert not Path("imported").exists()
     assert run(spec, "--workers", "1", "--trust-model-code") == 0
     assert marker.exists()
-    # Nor can the copy of the spec that lies beside the results.
+    # Nor can the copy of the spec beside the results.
     marker.unlink()
     assert main(["experiment", "run", str(out), "--workers", "1"]) == 2
     assert not marker.exists()
@@ -337,7 +337,7 @@ def test_restricted_imagenet_small_on_a_tiny_tree(tmp_path: Path, monkeypatch: p
         pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
         Image.fromarray(pixels).resize((256, 256)).save(tmp_path / "tree/val" / name / "1.png")
     models = []
-    # A model of ImageNet is pooled as the one whose place it takes; one of the nine groups is left as it is.
+    # An ImageNet model is pooled like the one that it replaces; a model of the nine groups is not pooled.
     for seed, (kind, outputs) in enumerate({"plain": 1000, "linf-at": 9, "l2-at": 9}.items()):
         module = f"tiny_{kind.replace('-', '_')}"
         (tmp_path / f"{module}.py").write_text(NETS.format(seed=seed, outputs=outputs))
@@ -383,7 +383,7 @@ light = { source = "same_net:net", weights = "w.pt", mean = "0.9", std = "0.3", 
 """
 
 
-def test_models_of_the_same_weights_that_differ_in_normalization_are_not_taken_for_each_other(
+def test_models_with_the_same_weights_but_different_normalization_are_distinguished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -426,7 +426,7 @@ restarts = [1]
 """
 
 
-def test_two_data_sets_whose_names_end_alike_behind_a_dot_have_results_and_tables_of_their_own(spec: Path) -> None:
+def test_data_sets_whose_names_agree_after_a_dot_have_separate_results_and_tables(spec: Path) -> None:
     spec.write_text(DOTTED)
     assert run(spec, "--workers", "1") == 0
     results = load_results(spec.parent / "out")

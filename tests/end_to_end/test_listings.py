@@ -1,4 +1,4 @@
-"""`pdpgd models` and `pdpgd data` as a user reads them."""
+"""The output of `pdpgd models` and `pdpgd data`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_models_cuts_no_name_in_a_narrow_terminal(
         assert f" {name} " in out
 
 
-def test_models_lists_every_net_of_the_paper_with_its_accuracy_and_whether_it_is_here(
+def test_models_lists_every_net_of_the_paper_with_its_accuracy_and_whether_it_was_found(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "paper-nets").mkdir()

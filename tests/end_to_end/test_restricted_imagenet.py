@@ -1,4 +1,4 @@
-"""The shipped experiments on Restricted ImageNet as they are shipped, with weights where their libraries look."""
+"""The shipped experiments on Restricted ImageNet, unmodified, with weights in the caches of their libraries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def patched() -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory, patched: pytest.MonkeyPatch) -> Path:
-    """Untrained ResNets-50 in the cache of Hugging Face, and two images of the group that each of them says."""
+    """Create untrained ResNet-50s in the Hugging Face cache, and two images of the group that all of them predict."""
     timm = pytest.importorskip("pdpgd.models.adapters.timm")
     cache, folder = tmp_path_factory.mktemp("hub"), tmp_path_factory.mktemp("imagenet")
     offline_hub(cache, patched)
@@ -45,7 +45,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory, patched: pytest.MonkeyPatch) 
     state = {f"module.model.{name}": value for name, value in net.state_dict().items()}
     state |= {"module.normalizer.new_mean": torch.zeros(3, 1, 1), "module.normalizer.new_std": torch.ones(3, 1, 1)}
     for file in ("resnet50_linf_eps1.0.ckpt", "resnet50_l2_eps1.ckpt"):
-        # Other weights than the plain net's, but the same answer.
+        # Weights that differ from those of the plain net, with the same prediction.
         state["module.model.fc.bias"] = state["module.model.fc.bias"] + 1
         torch.save({"model": state, "epoch": 1}, put(cache, ROBUST, file))
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
@@ -63,8 +63,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory, patched: pytest.MonkeyPatch) 
     return folder
 
 
-def test_the_small_one_runs_without_a_model_given(tree: Path, tmp_path: Path) -> None:
-    """In one norm and with few passes: a ResNet-50 takes a quarter of a second for one forward and backward."""
+def test_the_small_spec_runs_without_a_model_option(tree: Path, tmp_path: Path) -> None:
+    """One norm and few passes: a forward and backward pass of a ResNet-50 takes a quarter of a second."""
     text = (SHIPPED / f"{SMALL}.toml").read_text()
     text = text.replace('norms = ["linf", "l2", "l1", "l0"]', 'norms = ["l1"]').replace("budget = 100", "budget = 4")
     assert text != (SHIPPED / f"{SMALL}.toml").read_text()
@@ -87,7 +87,7 @@ def test_the_small_one_runs_without_a_model_given(tree: Path, tmp_path: Path) ->
     }
 
 
-def test_the_full_one_finds_its_models_and_the_images_of_the_paper(
+def test_the_full_spec_finds_its_models_and_the_images_of_the_paper(
     tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     call = ["experiment", "status", FULL, "--out", str(tmp_path / "out"), "--data-dir", str(tree), "--limit", "1"]
@@ -98,7 +98,7 @@ def test_the_full_one_finds_its_models_and_the_images_of_the_paper(
 
 
 @pytest.mark.parametrize("spec", [SMALL, FULL])
-def test_all_that_is_missing_is_said_at_once_with_what_to_do(
+def test_everything_that_is_missing_is_listed_at_once_with_what_to_do(
     spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     offline_hub(tmp_path / "hub", monkeypatch)

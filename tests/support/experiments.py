@@ -1,4 +1,4 @@
-"""Results of an experiment that was never run: every number is known by hand."""
+"""Results of an invented experiment, in which every number is known."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pdpgd.experiments.results import Cell, DatasetInfo, IterationCost, ModelInf
 from pdpgd.paper import PAPER_RADII
 
 KINDS = ("plain", "linf-at", "l2-at")
-# How much of the paper's first radius each attack needs on average, and what it leaves at the five radii.
+# By attack and restarts: the mean distance in units of the paper's first radius; robust accuracy is proportional to it.
 STRENGTHS: dict[tuple[str, int | None], float] = {
     ("deepfool", None): 2.0,
     ("bb", None): 1.5,
@@ -21,7 +21,7 @@ SAMPLES = 100
 
 
 def cell(attack: str, restarts: int | None, norm: str, model: str, *, dataset: str = "mnist", **other: object) -> Cell:
-    """At radii r_1 .. r_5 it leaves 90 %, 70 %, ..., 10 % times its strength over 2."""
+    """Return a cell with robust accuracy 90 %, 70 %, ..., 10 % at the five radii, times half the strength."""
     radii = PAPER_RADII[("mnist" if dataset == "mnist" else "cifar10"), norm, model]
     strength = STRENGTHS.get((attack, restarts), 1.0)
     entries: dict[str, object] = {

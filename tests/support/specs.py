@@ -1,4 +1,4 @@
-"""A spec for tests that do a job without a run around it."""
+"""A run spec for tests that process a single job."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from pdpgd.runs.spec import RunSpec
 
 
 def small_spec(**settings: Any) -> RunSpec:
-    """Chunks of ten samples in batches of eight, on one thread; `settings` say which norms and attack."""
+    """Return a spec with chunks of ten samples in batches of eight on one thread; `settings` add norms and attack."""
     how: dict[str, Any] = {"seed": 3, "chunk_size": 10, "batch_size": 8, "threads": 1, "device": "cpu"}
     return RunSpec(model={}, data={}, made_with={}, **{**how, **settings})

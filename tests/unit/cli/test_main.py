@@ -1,4 +1,4 @@
-"""No command ends as if all were well without its result."""
+"""No command ends successfully without its result, and the help of each is readable."""
 
 from __future__ import annotations
 
@@ -62,17 +62,8 @@ def test_help_and_usage_end_as_they_did(arguments: list[str], code: int) -> None
 
 
 COMMANDS = [
-    "demo",
-    "evaluate",
-    "compare",
-    "experiment",
-    "report",
-    "export",
-    "accuracy",
-    "attacks",
-    "models",
-    "data",
-    "train",
+    *("demo", "evaluate", "compare", "experiment", "report", "export"),
+    *("accuracy", "attacks", "models", "data", "train"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""A mean over fewer samples than all is marked, in the terminal and on the page, and one over all is not."""
+"""A mean that is not over all samples is marked, in the terminal and on the page; others are not."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from support.models import tiny_conv_problem
 
 INF = float("inf")
 SAMPLES = 4
-# What is shown of them: a mean of 1 over three of four, and one of 2 over all.
+# Distances with a mean of 1 over three of four samples, and with a mean of 2 over all.
 PARTIAL, WHOLE = (0.5, 1.0, 1.5, INF), (1.0, 2.0, 2.0, 3.0)
 
 
 def with_distances(run: Evaluation, distances: tuple[float, ...], missed: str = records.NOT_FOOLED) -> Evaluation:
-    """The run with these distances in all norms; `missed`: the status of those that are inf."""
+    """Return the run with these distances in all norms; `missed` is the status of infinite ones."""
     found = np.tile(distances, len(run.norms))
     status = np.where(np.isinf(found), missed, records.FOOLED)
     columns = {**run.columns, "status": status, **dict.fromkeys(("distance", "own_distance", "distance_8bit"), found)}
@@ -51,7 +51,7 @@ def three() -> Comparison:
 
 
 def compared(three: Comparison, *distances: tuple[float, ...]) -> Comparison:
-    """The comparison with these distances, attack by attack."""
+    """Return the comparison with these distances, one tuple per attack."""
     rows = []
     for row, own in zip(three.rows, distances, strict=True):
         assert row.evaluation is not None
@@ -97,7 +97,7 @@ def test_compare_marks_the_attacks_that_did_not_fool_all(three: Comparison) -> N
     text = printed(comparing.show, compared(three, PARTIAL, WHOLE, PARTIAL))
     assert line(text, "auto")[1:3] == ["75.0%", "1*"]
     assert line(text, "pdpgd")[1:3] == ["100.0%", "2"]
-    # Run at radii, it has no mean.
+    # An attack at given radii has no mean.
     assert line(text, "pgd")[1:3] == ["75.0%", "-"]
     assert "* not all were fooled, so it is not comparable" in text
     assert "…" not in text, "80 columns are enough"

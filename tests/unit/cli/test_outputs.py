@@ -36,7 +36,7 @@ TRAIN = ["--data", "mnist", "--architecture", "mnist-compact", "--name", "net"]
     ids=lambda command: " ".join(command[:2]),
 )
 @pytest.mark.parametrize("out", [LONG, f"deep/{LONG}/er", "~nobody-of-this-name/run"], ids=["long", "deep", "home"])
-def test_a_path_that_cannot_be_is_refused_by_every_command_with_an_out(
+def test_an_impossible_path_is_refused_by_every_command_with_an_out(
     command: list[str], out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -57,7 +57,7 @@ def test_a_path_that_cannot_be_is_refused_by_every_command_with_an_out(
     ],
     ids=lambda command: command[0],
 )
-def test_a_name_that_is_too_long_of_an_input_is_reported_in_one_line(
+def test_an_input_with_too_long_a_name_is_reported_in_one_line(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -66,9 +66,9 @@ def test_a_name_that_is_too_long_of_an_input_is_reported_in_one_line(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_in_the_place_of_a_file_is_named_before_any_work(tmp_path: Path) -> None:
+def test_a_directory_in_place_of_a_file_is_reported_before_any_work(tmp_path: Path) -> None:
     def asked(model: object) -> object:
-        raise AssertionError("it was to be refused before")
+        raise AssertionError("the call should have been refused before")
 
     run = evaluate(*tiny_conv_problem(2), norms="linf", budget=4, out=tmp_path / "run")
     for name in ("comparison.json", "report.html", "results.json", "spec.toml", "index.csv"):
@@ -93,7 +93,7 @@ attacks = [{ name = "pdpgd" }]
 
 
 @pytest.mark.parametrize("name", ["results.json", "spec.toml", "tables"])
-def test_what_is_in_the_way_of_an_experiments_results_is_named(
+def test_what_prevents_writing_the_results_of_an_experiment_is_named(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "one.toml").write_text(SPEC)
@@ -110,17 +110,19 @@ def test_what_is_in_the_way_of_an_experiments_results_is_named(
     assert (out / "jobs").exists() == (name == "tables"), "no work is lost, and none is done for nothing"
 
 
-def test_an_experiment_is_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_directory_is_expanded_in_the_folder_of_an_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert Experiment(parse_spec(SPEC), "~/mine").folder == tmp_path / "mine"
 
 
-def test_this_directory_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_can_be_written_to_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     evaluate(*tiny_conv_problem(2), norms="linf", budget=4, out=".")
     assert json.loads((tmp_path / "summary.json").read_text())["samples"] == 2
 
 
-def test_a_long_name_that_can_be_is_one(tmp_path: Path) -> None:
+def test_the_longest_possible_name_of_a_directory_is_accepted(tmp_path: Path) -> None:
     evaluate(*tiny_conv_problem(2), norms="linf", budget=4, out=tmp_path / ("x" * 255))
     assert (tmp_path / ("x" * 255) / "summary.json").exists()

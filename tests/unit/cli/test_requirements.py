@@ -10,7 +10,7 @@ from pdpgd.errors import InvalidInputError
 
 
 def measured(*, trusted: bool = True) -> Any:
-    """Robust accuracy 0.6 in linf at any radius, 0.5 in several norms at once, 0.9 clean."""
+    """Return an evaluation with robust accuracy 0.6 in one norm, 0.5 in several at once, and clean accuracy 0.9."""
     return SimpleNamespace(
         robust_accuracy=lambda radii: 0.6 if len(radii) == 1 else 0.5,
         clean_accuracy=0.9,
@@ -28,7 +28,7 @@ def measured(*, trusted: bool = True) -> Any:
         ("l0@3>=0", (("l0", 3.0),), 0.0),
     ],
 )
-def test_a_requirement_reads(text: str, radii: tuple[tuple[str, float], ...], share: float) -> None:
+def test_a_requirement_is_parsed(text: str, radii: tuple[tuple[str, float], ...], share: float) -> None:
     requirement = Requirement.parse(text)
     assert (requirement.radii, requirement.share) == (radii, share)
 
@@ -54,7 +54,7 @@ def test_a_requirement_reads(text: str, radii: tuple[tuple[str, float], ...], sh
         "linf@0.1>0.5",
     ],
 )
-def test_what_is_no_requirement_is_refused(text: str) -> None:
+def test_text_that_is_not_a_requirement_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="require: expected"):
         Requirement.parse(text)
 
@@ -75,7 +75,7 @@ def test_a_requirement_is_met_or_not(text: str, met: bool) -> None:
     assert Requirement.parse(text).met(measured()) is met
 
 
-def test_trust_is_required_by_name() -> None:
+def test_trusted_results_can_be_required() -> None:
     assert not Requirement.parse("trusted").met(measured(trusted=False))
 
 

@@ -1,4 +1,4 @@
-"""The help of `pdpgd train` tells the defaults of the settings, which have their home in TrainingConfig."""
+"""The help of `pdpgd train` states the defaults of the settings, which TrainingConfig defines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the results say of runs that did not fool every sample."""
+"""How the results describe runs that did not fool every sample."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ datasets.mine = { source = "mnist-1000", like = "mnist", models = { plain = "mni
 attacks = [{ name = "pdpgd", restarts = [1] }, { name = "fab", restarts = [1] }]
 figures.restarts = { attacks = ["pdpgd", "fab"], restarts = [1, 2] }
 """
-# The first is wrong to begin with. Two starts of FAB fool one hard sample more and get nearer on the easy ones: the
-# mean over what each fooled rises from 2 to 3.6.
+# The first sample is misclassified without an attack. With two starts, FAB fools one more hard sample and finds smaller
+# perturbations of the easy ones: the mean over the fooled samples rises from 2 to 3.6.
 PDPGD_1, PDPGD_2 = [0.0, 1.0, 2.0, 4.0, 6.0], [0.0, 0.5, 1.5, 3.5, 5.5]
 FAB_1, FAB_2 = [0.0, 1.0, 3.0, INF, INF], [0.0, 0.9, 2.9, 7.0, INF]
 
@@ -41,14 +41,14 @@ def run() -> Evaluation:
 
 
 def with_distances(run: Evaluation, distances: list[float]) -> Evaluation:
-    """The run with these own distances."""
+    """Return the run with these distances."""
     found: NDArray[np.float64] = np.array(distances)
     status = np.where(found == 0, records.INITIALLY_WRONG, np.where(np.isinf(found), "not fooled", "fooled"))
     return replace(run, columns={**run.columns, "own_distance": found, "distance": found, "status": status})
 
 
 def gathered(run: Evaluation, **distances: list[float]) -> Results:
-    """By attack and restarts, as pdpgd_1."""
+    """Return results of runs with these distances, named by attack and restarts such as pdpgd_1."""
     spec = parse_spec(SPEC)
     outcomes = {name: with_distances(run, own) for name, own in distances.items()}
     cells = []
@@ -68,14 +68,14 @@ def test_the_figure_over_restarts_has_the_mean_over_the_samples_that_every_run_f
     assert {cell.common for cell in cells.values()} == {2}
     means = {name: cell.common_mean for name, cell in cells.items()}
     assert means == pytest.approx({"pdpgd_1": 1.5, "pdpgd_2": 1.0, "fab_1": 2.0, "fab_2": 1.9})
-    # Each over its own: it rises.
+    # The mean over the samples that each run fooled rises.
     assert [cells[name].mean_distance for name in ("fab_1", "fab_2")] == pytest.approx([2.0, 3.6])
     assert [cells[name].part for name in ("fab_1", "fab_2")] == ["2 of 4", "3 of 4"]
     assert [cell.whole for cell in cells.values()] == [True, True, False, False]
     assert all(cell.common is None and cell.common_mean is None for cell in results.of("table"))
 
 
-def test_runs_that_failed_or_fooled_none_do_not_take_the_others_samples_away(run: Evaluation) -> None:
+def test_runs_that_failed_or_fooled_none_do_not_reduce_the_common_samples(run: Evaluation) -> None:
     cells = figure_cells(gathered(run, pdpgd_1=PDPGD_1, fab_1=[0.0, INF, INF, INF, INF], fab_2=FAB_2))
     assert (cells["pdpgd_1"].common, cells["fab_2"].common) == (3, 3)
     assert cells["fab_1"].common is None
@@ -88,7 +88,7 @@ def test_runs_without_a_sample_in_common_have_no_mean(run: Evaluation) -> None:
     assert [(cells[name].common, cells[name].common_mean) for name in ("fab_1", "fab_2")] == [(0, None)] * 2
 
 
-def test_results_from_before_the_common_mean_are_still_read_and_what_lacks_more_is_refused(
+def test_results_without_the_later_common_mean_are_read_and_those_that_lack_more_are_refused(
     run: Evaluation, tmp_path: Path
 ) -> None:
     results = gathered(run, pdpgd_1=PDPGD_1, pdpgd_2=PDPGD_2, fab_1=FAB_1, fab_2=FAB_2)

@@ -1,4 +1,4 @@
-"""What an iteration costs, by counting, is what the catalogue says of it."""
+"""The counted cost of an iteration is the one that the catalogue states."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def images(generator: torch.Generator) -> Tensor:
 
 
 def stated(cost: str) -> tuple[int, int]:
-    """Of "1f + (k-1)b, in DeepFool" and the like: the passes of an iteration."""
+    """Parse the passes of an iteration from a cost such as "1f + (k-1)b, in DeepFool"."""
     found = re.match(r"(\d+)f(?: \+ (\d+|\(k-1\))b)?", cost)
     assert found is not None
     backwards = found[2] or "0"
@@ -49,18 +49,20 @@ def test_an_iteration_costs_what_the_catalogue_says(attack: str, norm: str, conv
     assert (cost.attack, cost.norm) == (attack, norm)
 
 
-def test_every_attack_of_the_catalogue_is_counted_but_for_second_sources() -> None:
+def test_every_attack_of_the_catalogue_is_counted_except_alternative_sources() -> None:
     assert set(countable()) == {name for name in ATTACKS if "@" not in name}
 
 
-def test_labels_do_not_matter_where_the_answer_is_settled(conv: TinyConv, images: Tensor) -> None:
-    """Not even wrong ones, with which every sample would be left alone."""
+def test_labels_do_not_matter_where_the_prediction_is_fixed(conv: TinyConv, images: Tensor) -> None:
+    """Not even wrong labels, with which attacks would skip every sample."""
     wrong = (conv(images).argmax(1) + 1) % CLASSES
     cost = measure_cost("deepfool", "l2", conv, images, wrong)
     assert (cost.forwards, cost.backwards) == (1, CLASSES - 1)
 
 
-def test_an_attack_that_needs_the_boundary_is_counted_on_right_samples_alone(conv: TinyConv, images: Tensor) -> None:
+def test_an_attack_that_needs_the_boundary_is_counted_only_on_correctly_classified_samples(
+    conv: TinyConv, images: Tensor
+) -> None:
     labels = conv(images).argmax(1)
     labels[0] = (labels[0] + 1) % CLASSES
     cost = measure_cost("bb", "l2", conv, images, labels)
@@ -69,18 +71,18 @@ def test_an_attack_that_needs_the_boundary_is_counted_on_right_samples_alone(con
         measure_cost("bb", "l2", conv, images[:1], labels[:1])
 
 
-def test_a_model_that_answers_with_a_record_is_understood(conv: TinyConv, images: Tensor) -> None:
+def test_a_model_that_returns_a_record_with_logits_is_supported(conv: TinyConv, images: Tensor) -> None:
     cost = measure_cost("pdpgd", "l1", WithLogits(conv), images, torch.zeros(4, dtype=torch.long))
     assert (cost.forwards, cost.backwards, cost.iteration) == (1, 1, "steps")
 
 
-def test_the_model_is_left_as_it_was(conv: TinyConv, images: Tensor) -> None:
+def test_the_model_is_not_modified(conv: TinyConv, images: Tensor) -> None:
     measure_cost("pgd", "linf", conv, images, torch.zeros(4, dtype=torch.long))
     assert all(parameter.grad is None and parameter.requires_grad for parameter in conv.parameters())
     assert not conv.training
 
 
-def test_second_sources_and_unknown_names_are_refused(conv: TinyConv, images: Tensor) -> None:
+def test_alternative_sources_and_unknown_names_are_refused(conv: TinyConv, images: Tensor) -> None:
     labels = torch.zeros(4, dtype=torch.long)
     with pytest.raises(InvalidInputError, match=r"attack cw@adv-lib: expected one whose iterations are counted \(auto"):
         measure_cost("cw@adv-lib", "l2", conv, images, labels)
@@ -90,8 +92,10 @@ def test_second_sources_and_unknown_names_are_refused(conv: TinyConv, images: Te
         measure_cost("cw", "l1", conv, images, labels)
 
 
-def test_a_part_of_an_iteration_shows(conv: TinyConv, images: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were half of the samples not attacked, a half would be counted."""
+def test_a_fraction_of_an_iteration_is_measured(
+    conv: TinyConv, images: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If half of the samples were not attacked, the measured cost would be one half."""
 
     original = iteration_cost.prepared
 

@@ -1,4 +1,4 @@
-"""The paper's numbers as the package has them, beside the paper's own tables."""
+"""The published numbers in the package agree with the tables of the paper."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pdpgd.paper import PAPER_RADII
 from pdpgd.runs.metrics import compared
 
 PAPER = Path(__file__).parents[4] / "shared" / "paper"
-# The paper has up to three names for an attack.
+# The paper uses up to three names for an attack.
 NAMES = {
     "DF": "deepfool",
     "DeepFool": "deepfool",
@@ -71,8 +71,8 @@ def test_every_summary_of_the_paper_is_found_under_our_names() -> None:
         assert scale * getattr(found, METRICS[row["metric"]]) == pytest.approx(float(row["value"])), row
 
 
-def test_what_the_package_has_is_consistent_by_itself() -> None:
-    """One row of Table II from the complete table, in a cell where the paper made no slip."""
+def test_the_published_numbers_are_consistent_with_each_other() -> None:
+    """Compute one row of Table II from the complete table, where the paper has no error."""
     attacks = [("deepfool", None), ("bb", None), ("fab", 100), ("pgd", 100), ("pdpgd", 10), ("pdpgd", 100)]
     attacks += [("daa", 100), ("daa", 1), ("daa", 10), ("pgd", 1), ("pgd", 10), ("fab", 1), ("fab", 10), ("pdpgd", 1)]
     cells = [(kind, radius) for kind in ("plain", "linf-at", "l2-at") for radius in PAPER_RADII["mnist", "linf", kind]]
@@ -109,13 +109,13 @@ def test_a_radius_is_found_however_it_was_rounded(radius: float) -> None:
         ("svhn", "plain", 0.03, "pgd", 100),
     ],
 )
-def test_what_the_paper_does_not_have_is_none(
+def test_numbers_that_the_paper_does_not_have_are_none(
     dataset: str | None, kind: str | None, radius: float, attack: str, restarts: int | None
 ) -> None:
     assert published.robust_accuracy(dataset, "linf", kind, radius, attack, restarts) is None
 
 
-def test_an_attack_without_restarts_to_choose_has_one() -> None:
+def test_an_attack_without_a_number_of_restarts_has_one() -> None:
     assert published.mean_norm("mnist", "l2", "plain", "ddn", 1) == published.mean_norm(
         "mnist", "l2", "plain", "ddn", None
     )
@@ -135,13 +135,13 @@ def test_an_attack_without_restarts_to_choose_has_one() -> None:
         ("restricted-imagenet", "l0", "corner-search", None, None),
     ],
 )
-def test_running_times_are_the_texts(
+def test_running_times_are_those_of_the_text(
     dataset: str, norm: str, attack: str, restarts: int | None, seconds: float | None
 ) -> None:
     assert published.seconds(dataset, norm, attack, restarts) == seconds
 
 
-def test_table_1_is_the_papers() -> None:
+def test_table_1_is_that_of_the_paper() -> None:
     deepfool, search = published.iteration_cost("deepfool"), published.iteration_cost("corner-search")
     assert deepfool is not None
     assert search is not None

@@ -1,4 +1,4 @@
-"""A spec that is wrong is refused, with the place and what was expected; the shipped ones are what the paper did."""
+"""Wrong specs are refused with the place of the error; the shipped ones describe the paper's experiments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ settings = { step = 0.2 }
 """
 
 
-def test_what_is_asked_is_every_combination_once() -> None:
+def test_every_combination_is_planned_once() -> None:
     spec = parse_spec(SPEC)
     cells = [(run.model.name, run.norm, run.attack.label) for run in planned_runs(spec)]
     assert cells == [
@@ -49,7 +49,7 @@ def test_what_is_asked_is_every_combination_once() -> None:
     assert {run.attack.budget for run in planned_runs(spec)} == {40}
 
 
-def test_what_is_changed_stands_in_the_text_too() -> None:
+def test_changes_are_also_made_in_the_text() -> None:
     spec = parse_spec(SPEC)
     assert changed(spec) is spec
     other = changed(spec, limit=3, models={"mine": 'my "net".pt'})
@@ -63,7 +63,7 @@ def test_what_is_changed_stands_in_the_text_too() -> None:
     assert changed(other, limit=before.limit).datasets[0].limit == before.limit
 
 
-def test_a_model_that_is_replaced_takes_its_weights_normalization_and_need_of_consent_along() -> None:
+def test_a_replaced_model_leaves_no_weights_normalization_or_need_for_consent() -> None:
     heavy = '{ source = "nets:resnet", like = "l2-at", weights = "w.pt", mean = "cifar10", trust_pickle = true }'
     spec = parse_spec(SPEC.replace('plain = "mnist-plain"', f"plain = {heavy}"))
     (model, _) = changed(spec, models={"plain": "mnist-l2-at"}).datasets[0].models
@@ -71,7 +71,7 @@ def test_a_model_that_is_replaced_takes_its_weights_normalization_and_need_of_co
     assert not model.trust_model_code
 
 
-def test_a_model_that_takes_the_place_of_a_pooled_one_is_pooled_as_it_was() -> None:
+def test_the_replacement_of_a_pooled_model_is_pooled_too() -> None:
     pooled = SPEC.replace('plain = "mnist-plain"', 'plain = { source = "timm:resnet50", pool = "restricted-imagenet" }')
     spec = parse_spec(pooled)
     assert [model.pool for model in spec.datasets[0].models] == ["restricted-imagenet", None]
@@ -96,12 +96,12 @@ def test_a_model_can_be_left_out_with_its_radii_but_not_the_last_one() -> None:
 
 
 @pytest.mark.parametrize("entry", ["trust_model_code", "trust_pickle"])
-def test_a_model_that_needs_consent_says_so_by_either_name(entry: str) -> None:
+def test_the_need_for_consent_can_be_declared_by_either_name(entry: str) -> None:
     spec = parse_spec(SPEC.replace('like = "linf-at" }', f'like = "linf-at", {entry} = true }}'))
     assert [model.trust_model_code for model in spec.datasets[0].models] == [False, True]
 
 
-def test_radii_are_the_papers_for_the_kind_of_model_or_those_given() -> None:
+def test_radii_are_those_of_the_paper_for_the_kind_of_model_or_those_given() -> None:
     spec = parse_spec(f"{SPEC}\n[datasets.digits.radii.mine]\nl2 = [3, 0.5]\n")
     radii = {(run.model.name, run.norm): run.radii for run in planned_runs(spec)}
     assert radii["plain", "l2"] == PAPER_RADII["mnist", "l2", "plain"]
@@ -148,7 +148,7 @@ def test_a_wrong_spec_is_refused_with_the_place(old: str, new: str, words: str) 
         parse_spec(SPEC.replace(old, new, 1))
 
 
-def test_a_file_that_is_not_there_and_one_that_is_wrong_are_named(tmp_path: Path) -> None:
+def test_missing_and_wrong_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'paper-mnist'"):
         load_spec("paper-mnits")
     with pytest.raises(InvalidInputError, match=r"elsewhere/x\.toml: expected the spec of an experiment"):
@@ -169,7 +169,7 @@ def test_six_specs_are_shipped() -> None:
 @pytest.mark.parametrize(
     ("dataset", "restarts"), [("mnist", (1, 10, 100)), ("cifar10", (1, 10, 100)), ("restricted-imagenet", (1, 10))]
 )
-def test_the_full_specs_are_the_papers(dataset: str, restarts: tuple[int, ...]) -> None:
+def test_the_full_specs_describe_the_paper(dataset: str, restarts: tuple[int, ...]) -> None:
     spec = load_spec(f"paper-{dataset}")
     asked = [run for run in planned_runs(spec) if run.role == "table"]
     assert {run.model.like for run in asked} == {"plain", "linf-at", "l2-at"}
@@ -187,7 +187,7 @@ def test_the_full_specs_are_the_papers(dataset: str, restarts: tuple[int, ...]) 
 
 
 @pytest.mark.parametrize("dataset", ["mnist", "cifar10"])
-def test_the_full_specs_are_on_the_papers_nets_and_the_small_ones_on_the_shipped(dataset: str) -> None:
+def test_the_full_specs_use_the_nets_of_the_paper_and_the_small_ones_the_shipped_nets(dataset: str) -> None:
     kinds = ("plain", "linf-at", "l2-at")
     full, small = (
         {model.name: model.source for model in load_spec(f"paper-{dataset}{size}").datasets[0].models}
@@ -213,7 +213,7 @@ def test_in_the_figure_over_queries_all_have_the_same_gradients_and_no_random_st
 
 
 def test_names_with_a_dot_are_whole_names() -> None:
-    """Of data sets and of models; what comes behind the dot was once taken for the name."""
+    """Names of data sets and models; the part after the dot was once taken for the name."""
     part = SPEC[SPEC.index("[datasets.digits]") : SPEC.index("[[attacks]]")].replace("mine =", '"mine-v1.0" =')
     two = "".join(
         part.replace("datasets.digits", f'datasets."{name}"')

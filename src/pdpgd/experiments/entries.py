@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pdpgd import catalogue
+from pdpgd.attacks import catalogue
 from pdpgd.errors import InvalidInputError, UnknownNameError
 from pdpgd.experiments.toml import TomlTable
 from pdpgd.models.normalization import POOLS
@@ -134,7 +134,7 @@ class ExperimentAttack:
             settings=table.optional("settings", dict) or {},
         )
         table.end()
-        info = catalogue.entry_of(name)
+        info = catalogue.info_of(name)
         for norm in attack.norms or ():
             if not info.can_do(norm):
                 raise InvalidInputError(

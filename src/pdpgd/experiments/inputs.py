@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pdpgd.classifier import Classifier
 from pdpgd.data.dataset import SampleRange, Samples
-from pdpgd.errors import InvalidInputError, MissingExtraError, ModelError, PdpgdError, LoadError
+from pdpgd.errors import InvalidInputError, LoadError, MissingExtraError, ModelError, PdpgdError
 from pdpgd.evaluation.model_handle import ModelHandle, handle_of, identity_of, samples_of
 from pdpgd.experiments.entries import DatasetSpec, ModelSpec
 from pdpgd.experiments.spec import ExperimentSpec

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from pdpgd import _moved
 from pdpgd.attacks import catalogue
 from pdpgd.errors import AttackError, InvalidInputError, MissingExtraError, PdpgdError, UnfinishedError
 from pdpgd.evaluation import provenance
@@ -372,3 +373,7 @@ def _with_selected(planned: PlannedRun, selection: Mapping[TuningKey, Mapping[st
 def _tuning_key(planned: PlannedRun) -> TuningKey:
     """Identify a selection of settings: cells that differ only in the number of restarts share it."""
     return planned.dataset.name, planned.model.name, planned.norm, planned.attack.name
+
+
+def __getattr__(name: str) -> object:
+    return _moved.attribute(__name__, name)

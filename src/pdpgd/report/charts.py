@@ -1,8 +1,8 @@
-"""Charts as Plotly reads them: plain data, drawn by the page.
+"""Charts as plain data in Plotly's format; the page draws them.
 
-Colours are names that the page resolves for its light and its dark theme: "@0" is the first of the palette, "@0:0.2"
-the same with that opacity, "@text" and "@line" what they say. Text from users is escaped, since Plotly reads a kind
-of HTML.
+Colors are names that the page resolves for its light and dark themes: "@0" is the first color of the palette, "@0:0.2"
+the same with opacity 0.2, "@text" and "@line" the colors of text and lines. Texts from users are escaped, since Plotly
+interprets some HTML.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from pdpgd.report.figures import Point
 from pdpgd.runs import metrics
 from pdpgd.runs.metrics import wilson
 
-Spec = dict[str, Any]
+Chart = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Line:
-    """What is drawn in one colour: the same label has the same place in every chart."""
+    """Data drawn in one color. `place`, its position in the palette, is the same in all charts of a page."""
 
     label: str
     place: int
     values: Any
-    """Distances, the medians of classes, a trace, or points."""
+    """Distances, medians by class, a trace, or points, depending on the chart."""
 
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down")
-# More curves than this, and bands around them hide each other.
+# Most curves with confidence bands: those of more curves would hide each other.
 BANDS = 3
-# A scale is logarithmic if the largest is so many times the smallest.
+# An axis is logarithmic if the largest value is more than this multiple of the smallest.
 WIDE = 30
-# Of many curves, those are not followed beyond so many times where the first of them has fallen.
+# With many curves, the axis ends at this multiple of the radius at which the strongest attack has fooled all.
 FAR = 3
 BINS = 24
 
 
-def curves(lines: Sequence[Line], norm: str, radii: Sequence[float], *, steps: int) -> Spec:
-    """Robust accuracy over the radius, with 95 % bands, and the marked radii; all end at the same radius."""
+def curves(lines: Sequence[Line], norm: str, radii: Sequence[float], *, steps: int) -> Chart:
+    """Robust accuracy over the radius, with 95% bands and the marked radii; all curves end at the same radius."""
     end = end_of(lines, radii)
-    data: list[Spec] = []
+    data: list[Chart] = []
     for line in lines:
         label, place, distances = line.label, line.place, line.values
         curve = metrics.curve(distances)
-        kept = _thinned(len(curve.radius), steps)
-        x = np.append(curve.radius[kept], end)
-        y = np.append(curve.accuracy[kept], curve.accuracy[-1])
+        steps_shown = _thinned(len(curve.radius), steps)
+        x = np.append(curve.radius[steps_shown], end)
+        y = np.append(curve.accuracy[steps_shown], curve.accuracy[-1])
         if len(lines) <= BANDS:
             low, high = wilson(y, len(distances))
             data += _band(x, 100 * low, 100 * high, place)
@@ -65,7 +65,7 @@ def curves(lines: Sequence[Line], norm: str, radii: Sequence[float], *, steps: i
                 "name": html.escape(label),
                 "legendgroup": str(place),
                 "line": {"shape": "hv", "width": 2, **_stroke(place)},
-                "hovertemplate": "%{y:.1f}% withstand %{x:.4g}" + _extra(lines),
+                "hovertemplate": "%{y:.1f}% robust at %{x:.4g}" + _extra(lines),
             }
         )
         data.append(
@@ -83,25 +83,25 @@ def curves(lines: Sequence[Line], norm: str, radii: Sequence[float], *, steps: i
     layout = _layout(f"radius ({norm})", "robust accuracy (%)", legend=len(lines) > 1)
     layout["yaxis"].update(range=[-2, 104], tickvals=[0, 25, 50, 75, 100])
     layout["xaxis"].update(range=[0, end])
-    layout["shapes"] = [_upright(radius) for radius in radii]
+    layout["shapes"] = [_vertical_line(radius) for radius in radii]
     return {"data": data, "layout": layout}
 
 
 def end_of(lines: Sequence[Line], radii: Sequence[float]) -> float:
-    """Where the axis of the curves ends: where all have fallen; of many attacks, not far behind the strongest."""
+    """Where the axis of the curves ends: where all have fallen, or, with many, not far beyond the strongest attack."""
     farthest = [float(line.values[np.isfinite(line.values)].max(initial=0.0)) for line in lines]
     end = max(farthest) if len(lines) <= BANDS else min(max(farthest), FAR * min(filter(None, farthest), default=0.0))
     return 1.04 * max(end, max(radii, default=0.0)) or 1.0
 
 
-def histogram(lines: Sequence[Line], norm: str) -> Spec | None:
-    """How many samples have which distance; None if there is no distance at all."""
+def histogram(lines: Sequence[Line], norm: str) -> Chart | None:
+    """Histograms of the distances; None if no sample was fooled."""
     found = [line.values[(line.values > 0) & np.isfinite(line.values)] for line in lines]
     every = np.concatenate(found)
     if not len(every):
         return None
     edges, log = _edges(every)
-    data: list[Spec] = []
+    data: list[Chart] = []
     for line, distances in zip(lines, found, strict=True):
         place = line.place
         counts = np.histogram(distances, edges)[0]
@@ -112,12 +112,12 @@ def histogram(lines: Sequence[Line], norm: str) -> Spec | None:
         }
         if len(found) == 1:
             middle = np.sqrt(edges[:-1] * edges[1:]) if log else (edges[:-1] + edges[1:]) / 2
-            colours = {"color": f"@{place}:0.75", "line": {"color": f"@{place}", "width": 1}}
+            colors = {"color": f"@{place}:0.75", "line": {"color": f"@{place}", "width": 1}}
             bar = {"type": "bar", "x": tidy(middle), "y": counts.tolist(), "width": tidy(np.diff(edges))}
-            # On a logarithmic axis a bar's width is in units of the axis, to both sides of where it begins.
+            # On a logarithmic axis, Plotly centers a bar in units of the axis: begin it at its left edge instead.
             if log:
                 bar = {**bar, "x": tidy(edges[:-1]), "offset": 0}
-            data.append({**common, **bar, "marker": colours})
+            data.append({**common, **bar, "marker": colors})
         else:
             stroke = {"shape": "hv", "width": 2, **_stroke(place)}
             fill = {"fill": "tozeroy", "fillcolor": f"@{place}:0.12"} if len(found) <= BANDS else {}
@@ -131,10 +131,10 @@ def histogram(lines: Sequence[Line], norm: str) -> Spec | None:
     return {"data": data, "layout": layout}
 
 
-def boxes(lines: Sequence[Line], norm: str) -> Spec | None:
-    """The distances of many attacks: quartiles of the fooled samples, and the range that holds 90 % of them.
+def boxes(lines: Sequence[Line], norm: str) -> Chart | None:
+    """Box plots of the distances of many attacks: quartiles of the fooled samples, and the range of 90% of them.
 
-    A star marks the attacks that did not fool all: they have their box of easier samples.
+    A star marks attacks that did not fool all samples: their boxes cover only the easier ones.
     """
     data = []
     for line in reversed(lines):
@@ -144,9 +144,9 @@ def boxes(lines: Sequence[Line], norm: str) -> Spec | None:
                 [value] for value in tidy(np.quantile(found, [0.05, 0.25, 0.5, 0.75, 0.95]))
             )
             box = {"lowerfence": low, "q1": lower, "median": middle, "q3": upper, "upperfence": high}
-            colours = {"line": {"color": f"@{place}", "width": 1.5}, "fillcolor": f"@{place}:0.25"}
+            colors = {"line": {"color": f"@{place}", "width": 1.5}, "fillcolor": f"@{place}:0.25"}
             name = html.escape(line.label) + (metrics.PARTIAL if np.isinf(line.values).any() else "")
-            data.append({"type": "box", "name": name, "y": [name], "orientation": "h", **box, **colours})
+            data.append({"type": "box", "name": name, "y": [name], "orientation": "h", **box, **colors})
     if not data:
         return None
     layout = _layout(f"distance ({norm})", "", legend=False)
@@ -156,9 +156,9 @@ def boxes(lines: Sequence[Line], norm: str) -> Spec | None:
     return {"data": data, "layout": layout}
 
 
-def courses(lines: Sequence[Line], norm: str) -> Spec | None:
-    """The best so far against the passes: median of the samples that were attacked, and quartiles if there is room."""
-    data: list[Spec] = []
+def convergence(lines: Sequence[Line], norm: str) -> Chart | None:
+    """Smallest distance so far over passes: median of the attacked samples, and quartiles if there are few lines."""
+    data: list[Chart] = []
     seen: list[float] = []
     for line in lines:
         place, trace = line.place, line.values
@@ -183,15 +183,15 @@ def courses(lines: Sequence[Line], norm: str) -> Spec | None:
         )
     if not data:
         return None
-    layout = _layout("forward + backward passes", f"best so far ({norm})", legend=len(lines) > 1)
+    layout = _layout("forward + backward passes", f"smallest distance so far ({norm})", legend=len(lines) > 1)
     passes = [value for each in data for value in each["x"]]
     layout["xaxis"].update(_logarithmic(passes))
     layout["yaxis"].update(_logarithmic([value for value in seen if value > 0]))
     return {"data": data, "layout": layout}
 
 
-def classes(names: Sequence[str], lines: Sequence[Line], norm: str) -> Spec:
-    """The median distance of each class."""
+def classes(names: Sequence[str], lines: Sequence[Line], norm: str) -> Chart:
+    """Median distance of each class."""
     shown = [html.escape(name) for name in names]
     data = [
         {
@@ -211,8 +211,8 @@ def classes(names: Sequence[str], lines: Sequence[Line], norm: str) -> Spec:
     return {"data": data, "layout": layout}
 
 
-def changes(first: str, second: str, pairs: tuple[NDArray[Any], NDArray[Any]], samples: NDArray[Any]) -> Spec | None:
-    """Each sample's distance in one run against the other: above the diagonal, the second withstands more."""
+def changes(first: str, second: str, pairs: tuple[NDArray[Any], NDArray[Any]], samples: NDArray[Any]) -> Chart | None:
+    """Distance of each sample in two runs: above the diagonal, the second model is more robust."""
     before, after = pairs
     both = np.isfinite(before) & np.isfinite(after) & (before > 0) & (after > 0)
     if not both.any():
@@ -241,9 +241,9 @@ def changes(first: str, second: str, pairs: tuple[NDArray[Any], NDArray[Any]], s
     return {"data": data, "layout": layout}
 
 
-def points(lines: Sequence[Line], across: str, up: str) -> Spec:
-    """Few points a line: what was measured is marked, and open where it is not over all samples (see `panels`)."""
-    data: list[Spec] = []
+def points(lines: Sequence[Line], across: str, up: str) -> Chart:
+    """Lines with few points each. Markers are open where a run did not fool all samples (see `figures.Point`)."""
+    data: list[Chart] = []
     for line in lines:
         ordered = sorted(line.values, key=lambda point: point.x)
         joined = [point for point in ordered if not point.part]
@@ -280,7 +280,7 @@ def points(lines: Sequence[Line], across: str, up: str) -> Spec:
     return {"data": data, "layout": layout}
 
 
-def _markers(some: Sequence[Point], place: int) -> Spec:
+def _markers(some: Sequence[Point], place: int) -> Chart:
     symbol = SYMBOLS[place % len(SYMBOLS)]
     symbols = [symbol if point.whole else f"{symbol}-open" for point in some]
     return {
@@ -291,11 +291,11 @@ def _markers(some: Sequence[Point], place: int) -> Spec:
 
 
 def tidy(values: NDArray[Any] | Sequence[float]) -> list[float | None]:
-    """Five digits are more than a screen shows; JSON has neither nan nor inf."""
+    """Round to five digits, more than a screen resolves; nan and inf, which JSON lacks, become None."""
     return [float(f"{value:.5g}") if np.isfinite(value) else None for value in np.asarray(values, dtype=float).tolist()]
 
 
-def _layout(x: str, y: str, *, legend: bool) -> Spec:
+def _layout(x: str, y: str, *, legend: bool) -> Chart:
     axis = {"gridcolor": "@grid", "linecolor": "@line", "zerolinecolor": "@grid", "ticks": "outside"}
     return {
         "xaxis": {**axis, "title": {"text": x}, "tickcolor": "@line"},
@@ -307,7 +307,7 @@ def _layout(x: str, y: str, *, legend: bool) -> Spec:
     }
 
 
-def _band(x: NDArray[Any], low: NDArray[Any], high: NDArray[Any], place: int) -> list[Spec]:
+def _band(x: NDArray[Any], low: NDArray[Any], high: NDArray[Any], place: int) -> list[Chart]:
     edge = {
         "mode": "lines",
         "x": tidy(x),
@@ -322,22 +322,22 @@ def _band(x: NDArray[Any], low: NDArray[Any], high: NDArray[Any], place: int) ->
     ]
 
 
-def _stroke(place: int) -> Spec:
+def _stroke(place: int) -> Chart:
     return {"color": f"@{place}", "dash": DASHES[place % len(DASHES)]}
 
 
-def _upright(radius: float) -> Spec:
+def _vertical_line(radius: float) -> Chart:
     line = {"color": "@line", "width": 1, "dash": "dot"}
     return {"type": "line", "x0": radius, "x1": radius, "y0": 0, "y1": 1, "yref": "paper", "line": line}
 
 
 def _extra(lines: Sequence[object]) -> str:
-    """The name beside a hover label, where there are several."""
+    """The name beside a hover label, if there are several lines."""
     return "<extra>%{fullData.name}</extra>" if len(lines) > 1 else "<extra></extra>"
 
 
 def _edges(values: NDArray[Any]) -> tuple[NDArray[Any], bool]:
-    """Of the bins, and whether they grow: by factors where the distances spread far, by whole numbers for counts."""
+    """Edges of the bins, and whether they are logarithmic: whole numbers for counts, factors if values vary widely."""
     low, high = float(values.min()), float(values.max())
     if high == low:
         return np.array([0.9 * low, 1.1 * high]), False
@@ -350,8 +350,8 @@ def _edges(values: NDArray[Any]) -> tuple[NDArray[Any], bool]:
     return np.linspace(low, high, BINS + 1), False
 
 
-def _logarithmic(values: Sequence[float]) -> Spec:
-    """An axis with ticks at 1, 2, 5, 10 ..., or at powers of ten where it is long."""
+def _logarithmic(values: Sequence[float]) -> Chart:
+    """A logarithmic axis with ticks at 1, 2, 5, 10 ..., or at powers of ten if it is long."""
     low, high = min(values), max(values)
     steps = (1, 2, 5) if high <= 300 * low else (1,)
     powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
@@ -360,14 +360,14 @@ def _logarithmic(values: Sequence[float]) -> Spec:
 
 
 def _quantile(rows: NDArray[Any], share: float) -> NDArray[Any]:
-    """Of each column; of the sorted values one that is there, since there is nothing between a number and inf."""
+    """Quantile of each column, without interpolation, since values may be inf."""
     ordered = np.sort(rows, axis=0)
     quantile: NDArray[Any] = ordered[max(0, int(np.ceil(share * len(rows))) - 1)]
     return quantile
 
 
 def _thinned(length: int, most: int) -> NDArray[np.int64]:
-    """Places of at most so many steps of a curve, evenly, the first and the last among them."""
+    """Evenly spaced indices of at most `most` steps of a curve, including the first and the last."""
     places: NDArray[np.int64] = np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(np.int64))
     return places
 

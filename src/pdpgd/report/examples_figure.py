@@ -1,4 +1,4 @@
-"""Adversarial examples of one attack, in every norm and on every model: the paper's figure of them."""
+"""The paper's figure of adversarial examples: one attack, all norms and models."""
 
 from __future__ import annotations
 
@@ -13,26 +13,33 @@ from pdpgd.experiments.results import JOBS, Cell, Results
 from pdpgd.report.wording import OURS, norm_name
 from pdpgd.runs.result import load_evaluation
 
-# The side of an image in inches, and the room for the names of the rows in such sides.
+# Side of an image in inches, and space for the row labels in multiples of it.
 SIDE = 0.42
 MARGIN = 1.35
+# Images up to this side, in pixels, are drawn without smoothing.
 SMALL = 64
 
 
 class _Strip(NamedTuple):
-    """A row of the figure."""
+    """A row of the figure: a model in a norm."""
 
     model: str
     norm: str
     images: NDArray[Any]
     fooled: NDArray[np.bool_]
-    """Which samples were right and were fooled: there is a point to show."""
+    """Which samples were correctly classified and fooled, and so have an adversarial example."""
 
 
 def shown_attack(results: Results, dataset: str) -> str | None:
-    """The attack whose examples are drawn: the one asked for, or the paper's with the most restarts, ours, the first.
+    """Choose the attack whose adversarial examples are drawn.
 
-    None if it has no runs.
+    Args:
+        results: The results of an experiment.
+        dataset: Name of one of its data sets.
+
+    Returns:
+        The label of the attack that the spec names; else PDPGD with the most restarts, else another of our attacks,
+        else the first. None if it has no runs.
     """
     cells = [cell for cell in results.of("table", dataset=dataset) if cell.failure is None and cell.id]
     if results.examples is not None:
@@ -48,9 +55,21 @@ def shown_attack(results: Results, dataset: str) -> str | None:
 def draw_examples(
     results: Results, folder: str | Path, attack_label: str, dataset: str, count: int = 10, seed: int = 0
 ) -> Any:
-    """The inputs, and below them, model by model, the points that fool it in each norm; None if no run has any.
+    """Draw inputs, and below them the adversarial examples for each model and norm.
 
-    `folder` is the experiment's. The samples are drawn from those that were fooled in all rows, if these are enough.
+    Args:
+        results: The results of an experiment.
+        folder: Directory of the experiment.
+        attack_label: The attack, as NAME or NAME:RESTARTS.
+        dataset: Name of one of the data sets.
+        count: Number of samples; those fooled in the most rows are preferred.
+        seed: Random seed for the choice of the samples.
+
+    Returns:
+        A matplotlib figure; None if no run has stored examples of images.
+
+    Raises:
+        UnknownNameError: The attack was not run on the data set.
     """
     cells = [cell for cell in results.of("table", dataset=dataset) if cell.label == attack_label]
     if not cells:
@@ -70,7 +89,7 @@ def draw_examples(
 
 
 def _read(folder: Path, cell: Cell) -> tuple[NDArray[Any], _Strip] | None:
-    """The inputs of a run and what it found; None if it is not there, or does not have them."""
+    """The inputs and adversarial examples of a run; None if it is missing or has no inputs."""
     try:
         run = load_evaluation(folder)
     except PdpgdError:
@@ -83,14 +102,14 @@ def _read(folder: Path, cell: Cell) -> tuple[NDArray[Any], _Strip] | None:
 
 
 def _chosen(rows: list[_Strip], samples: int, count: int, seed: int) -> list[int]:
-    """By chance, those first that were fooled in the most rows; in their order."""
+    """Choose samples at random among those fooled in the most rows; in increasing order."""
     times = np.sum([row.fooled for row in rows], axis=0)
     chance = np.random.default_rng(seed).random(samples)
     return sorted(np.lexsort((chance, -times))[:count].tolist())
 
 
 def _drawn(inputs: NDArray[Any], rows: list[_Strip], chosen: list[int]) -> Any:
-    """A sample that a row did not fool is left blank there."""
+    """Draw the rows; samples that were not fooled are left blank."""
     models = list(dict.fromkeys(row.model for row in rows))
     gap = 0.35
     height = 1 + len(rows) + gap * len(models)
@@ -98,7 +117,6 @@ def _drawn(inputs: NDArray[Any], rows: list[_Strip], chosen: list[int]) -> Any:
     module = need("matplotlib.figure", extra="report", purpose="a figure")
     figure = module.Figure(figsize=(SIDE * width, SIDE * height))
 
-    # Small images keep their pixels.
     interpolation = "nearest" if max(inputs.shape[2:]) <= SMALL else "antialiased"
 
     def place(images: NDArray[Any], shown: NDArray[np.bool_], top: float, label: str) -> None:

@@ -1,4 +1,7 @@
-"""The lines of the paper's two kinds of figures, norm by norm and model by model; drawn on paper and on the page."""
+"""The paper's figures over restarts and over gradient queries: their data, and files of them.
+
+The page draws the same data, see `experiment`.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,15 @@ from pdpgd.report.wording import attack_name, cell_name, distance_label, file_st
 
 @dataclass(frozen=True)
 class Point:
-    """One run in a panel."""
+    """One run of a panel."""
 
     x: float
     y: float
     whole: bool = True
-    """Whether the run fooled every correctly classified sample; the marker is open where it did not."""
+    """Whether the run fooled every correctly classified sample; otherwise its marker is open."""
     part: str = ""
-    """The samples that y is over ("43 of 46") where they are others than those of the other points: such a point stands
-    alone, since a line to the others would compare what cannot be compared."""
+    """The samples that y is over ("43 of 46") if they differ from those of the other points. No line joins such a point
+    to the others, since they are not comparable."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +38,15 @@ class Panel:
     """The runs in one norm on one model."""
 
     lines: Mapping[str, list[Point]]
-    """By name, in the order of the spec."""
+    """By name of the attack, in the order of the spec."""
     common: str = ""
-    """The samples that every run fooled, and that all points are over ("8 of 16"); empty if these are all."""
+    """The samples that every run fooled, over which all points are means ("8 of 16"); empty if they are all."""
     without: tuple[str, ...] = ()
-    """Attacks that have no point, since they fooled no sample."""
+    """Attacks without a point, since they fooled no sample."""
 
     @property
     def note(self) -> str:
-        """What a reader must know of the points, or why there are none; short enough to stand in the panel."""
+        """A short text for the panel: which samples the points are over, or why there are none."""
         if not self.lines and self.common:
             return "no sample was fooled by all runs"
         if not self.lines:
@@ -52,8 +55,8 @@ class Panel:
         return "; ".join(over + ([f"{', '.join(self.without)} fooled none"] if self.without else []))
 
     @property
-    def says(self) -> str:
-        """The same as sentences; empty if there is nothing to say."""
+    def description(self) -> str:
+        """The note as sentences; empty if there is nothing to note."""
         if not self.lines:
             return f"{self.note.capitalize()}."
         over = [f"Over the {self.common} samples that every run fooled."] if self.common else []
@@ -65,15 +68,15 @@ Panels = dict[tuple[str, str], Panel]
 
 
 def over_restarts(results: Results, dataset: str) -> Panels:
-    """Mean distance against restarts: in each panel over the samples that all of its runs fooled.
+    """Mean distance by number of restarts, in each panel over the samples that all of its runs fooled.
 
-    A mean over what each run fooled by itself rises where more restarts fool more samples, and so would hide what they
-    are worth. Results that were written before the samples in common were counted have no other mean: their points that
-    are not over all samples are marked as such and stand alone.
+    A mean over the samples that each run fooled would rise where more restarts fool more samples, and so hide their
+    benefit. Results of early versions lack the mean over the common samples: their points that are not over all samples
+    are marked, and no line joins them.
     """
     cells: dict[tuple[str, str], list[Cell]] = {}
     for cell in results.of("restarts", dataset=dataset):
-        # An attack within radii has no distance to draw, unless it fooled nothing at all.
+        # Attacks run within given radii have no distances; those that fooled no sample are still named.
         if cell.failure is None and cell.right and (cell.mean_distance is not None or not cell.fooled):
             cells.setdefault((cell.norm, cell.model), []).append(cell)
     return {place: _of_restarts(own) for place, own in cells.items()}
@@ -95,7 +98,7 @@ def _of_restarts(cells: list[Cell]) -> Panel:
 
 
 def over_queries(results: Results, dataset: str) -> Panels:
-    """Mean robust accuracy over the radii, in per cent, against gradients a sample."""
+    """Mean robust accuracy over the radii, in percent, by number of gradients per sample."""
     lines: dict[tuple[str, str], dict[str, list[Point]]] = {}
     for cell in results.of("queries", dataset=dataset):
         if cell.failure is None and cell.gradients is not None and cell.robust_accuracy:
@@ -106,25 +109,27 @@ def over_queries(results: Results, dataset: str) -> Panels:
 
 
 def partly_fooled(panels: Iterable[Panel]) -> tuple[bool, bool]:
-    """Whether some points have open markers: those over the samples in common, and those that stand alone."""
+    """Whether there are open markers, among points over common samples and among those that no line joins."""
     points = [point for panel in panels for line in panel.lines.values() for point in line if not point.whole]
     return any(not point.part for point in points), any(point.part for point in points)
 
 
-ALONE = "Open marker with n of m: the mean over the n samples that this run fooled, not comparable with the others."
+ALONE = (
+    "Open marker with n of m: the mean is over the n samples that this run fooled, and not comparable with the others."
+)
 
 
 FOLDER = "figures"
-# Okabe & Ito's colours, which the colour-blind can tell apart; markers and dashes differ too.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Okabe and Ito's palette, which color-blind readers can distinguish; markers and dashes differ as well.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
-# Inches: a panel, and a line of what the marks mean.
+# Size of a panel and height of a line of the key, in inches.
 PANEL = (2.5, 1.75)
 KEY = 0.14
-# Of the notes to a panel and to a point: size in points, and a shade of grey that is dark enough in print.
-SMALL, TINY, GREY = 7, 6, "0.35"
-# Of a figure of images: dots an inch, the best first, and bytes.
+# Font sizes of the notes of panels and of points, and a gray that is dark enough in print.
+SMALL, TINY, GRAY = 7, 6, "0.35"
+# Resolutions of figures of images in dots per inch, in order of preference, and their most bytes.
 DOTS = (160, 130, 110, 90)
 LARGEST = 200_000
 STYLE = {
@@ -138,18 +143,39 @@ STYLE = {
 
 
 def write_figures(results: Results, folder: str | Path) -> list[Path]:
-    """Into FOLDER/figures, those that there are results for; the runs are in FOLDER/jobs. Returns the files."""
+    """Write the figures of an experiment, as far as there are results for them.
+
+    Args:
+        results: The results of the experiment.
+        folder: Directory of the experiment: FOLDER/jobs has its runs, FOLDER/figures receives the figures.
+
+    Returns:
+        The files: SVG for the figures over restarts and over gradient queries, PNG for adversarial examples.
+
+    Raises:
+        InvalidInputError: The path of the directory is not usable.
+        StorageError: The files cannot be written.
+        MissingExtraError: matplotlib or Pillow is not installed.
+
+    Example:
+        ```python
+        from pdpgd.experiments.results import load_results
+        from pdpgd.report.figures import write_figures
+
+        write_figures(load_results("runs/experiment"), "runs/experiment")
+        ```
+    """
     folder = output_path(folder)
     drawn: dict[str, bytes] = {}
     for dataset in results.datasets:
         for what, draw in (("restarts", draw_restarts), ("queries", draw_queries)):
             figure = draw(results, dataset.name)
             if figure is not None:
-                drawn[_fresh(f"{what}-{file_stem(dataset.name)}", "svg", drawn)] = _svg(figure)
+                drawn[_unused_name(f"{what}-{file_stem(dataset.name)}", "svg", drawn)] = _svg(figure)
         label = shown_attack(results, dataset.name)
         figure = None if label is None else draw_examples(results, folder, label, dataset.name)
         if figure is not None:
-            drawn[_fresh(f"examples-{file_stem(dataset.name)}", "png", drawn)] = _png(figure)
+            drawn[_unused_name(f"examples-{file_stem(dataset.name)}", "png", drawn)] = _png(figure)
     if drawn:
         make_folder(folder / FOLDER)
     for name, content in drawn.items():
@@ -158,44 +184,52 @@ def write_figures(results: Results, folder: str | Path) -> list[Path]:
 
 
 def draw_restarts(results: Results, dataset: str) -> Any:
-    """Mean distance against restarts, a row of panels for each norm and a column for each model; None if no cells.
+    """Draw mean distance by number of restarts: a row of panels per norm, a column per model.
 
     Args:
         results: The results of an experiment.
         dataset: Name of one of its data sets.
 
     Returns:
-        A figure of matplotlib's. Each panel has the means over the samples that all of its runs fooled, and says how
-        many these are where they are not all.
+        A matplotlib figure; None if there are no results. Each panel shows means over the samples that all of its runs
+        fooled, and states their number if they are not all.
     """
     panels = over_restarts(results, dataset)
     return _drawn(results.dataset(dataset), panels, across="restarts", up=distance_label)
 
 
 def draw_queries(results: Results, dataset: str) -> Any:
-    """Mean robust accuracy over the radii against gradients a sample; None if there are no cells."""
+    """Draw mean robust accuracy over the radii, by number of gradients per sample.
+
+    Args:
+        results: The results of an experiment.
+        dataset: Name of one of its data sets.
+
+    Returns:
+        A matplotlib figure; None if there are no results.
+    """
     panels = over_queries(results, dataset)
     return _drawn(
         results.dataset(dataset),
         panels,
-        across="gradients a sample",
+        across="gradients per sample",
         up=lambda norm: f"{norm_name(norm)} mean robust accuracy (%)",
     )
 
 
 def _drawn(dataset: DatasetInfo, panels: Panels, *, across: str, up: Callable[[str], str]) -> Any:
-    """A grid of panels, one legend above, and what the marks mean below; the panels that have no lines say so."""
+    """Draw a grid of panels with a legend above and a key of the markers below; panels without lines say so."""
     if not panels:
         return None
     norms = list(dict.fromkeys(norm for norm, _ in panels))
     models = [model for model in dataset.models if any(model == other for _, other in panels)]
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel.lines))
-    told = _key(panels)
-    # The titles of the first row stand above the notes of its panels, all at one height.
+    key_lines = _key(panels)
+    # Titles of the first row are above the notes of its panels, all at the same height.
     noted = any(panel.note and panel.lines for (norm, _), panel in panels.items() if norm == norms[0])
     matplotlib = need("matplotlib", extra="report", purpose="a figure")
     with matplotlib.rc_context(STYLE):
-        size = (PANEL[0] * max(len(models), 2), PANEL[1] * len(norms) + 0.6 + KEY * len(told))
+        size = (PANEL[0] * max(len(models), 2), PANEL[1] * len(norms) + 0.6 + KEY * len(key_lines))
         figure = need("matplotlib.figure", extra="report", purpose="a figure").Figure(
             figsize=size, layout="constrained"
         )
@@ -219,13 +253,13 @@ def _drawn(dataset: DatasetInfo, panels: Panels, *, across: str, up: Callable[[s
                 ncols=min(4, len(names)),
                 frameon=False,
             )
-        if told:
-            figure.supxlabel("\n".join(told), fontsize=SMALL, color=GREY)
+        if key_lines:
+            figure.supxlabel("\n".join(key_lines), fontsize=SMALL, color=GRAY)
     return figure
 
 
 def _key(panels: Panels) -> list[str]:
-    """What the marks mean, a line each; none where nothing is marked."""
+    """What the markers mean, one line each; empty if there are none to explain."""
     common, alone = partly_fooled(panels.values())
     lines = [
         "n of m samples: the mean is over the n samples that every run of the panel fooled.",
@@ -237,7 +271,7 @@ def _key(panels: Panels) -> list[str]:
 def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
     ticks = sorted({point.x for points in panel.lines.values() for point in points})
     if not ticks:
-        axes.text(0.5, 0.5, _plain(panel.note), transform=axes.transAxes, ha="center", va="center", color=GREY)
+        axes.text(0.5, 0.5, _plain(panel.note), transform=axes.transAxes, ha="center", va="center", color=GRAY)
         axes.set_xticks([])
         axes.set_yticks([])
         return
@@ -245,13 +279,13 @@ def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
         _draw_line(axes, name, names.index(name), points)
     if panel.note:
         axes.text(
-            1, 1.02, _plain(panel.note), transform=axes.transAxes, ha="right", va="bottom", fontsize=SMALL, color=GREY
+            1, 1.02, _plain(panel.note), transform=axes.transAxes, ha="right", va="bottom", fontsize=SMALL, color=GRAY
         )
     alone = [point for points in panel.lines.values() for point in points if point.part]
     if alone:
         axes.margins(y=0.15)
     for point in alone:
-        # At the edges of the panel the text goes inwards, so that it does not run into the axis.
+        # At the edges of the panel the text extends inwards, so that it does not overlap the axis.
         side = "left" if point.x == ticks[0] else "right" if point.x == ticks[-1] else "center"
         shift = {"left": -3, "right": 3, "center": 0}[side]
         axes.annotate(
@@ -260,7 +294,7 @@ def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
             xytext=(shift, 4),
             textcoords="offset points",
             ha=side,
-            color=GREY,
+            color=GRAY,
             fontsize=TINY,
         )
     if ticks[0] > 0 and ticks[-1] >= 10 * ticks[0]:
@@ -272,8 +306,8 @@ def _draw_panel(axes: Any, panel: Panel, names: Sequence[str]) -> None:
 
 
 def _draw_line(axes: Any, name: str, number: int, points: Sequence[Point]) -> None:
-    """Through the points that can be compared; runs that did not fool all samples have an open marker."""
-    style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
+    """Draw a line through comparable points; runs that did not fool all samples have open markers."""
+    style = {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
     line = sorted((point.x, point.y) for point in points if not point.part)
     axes.plot(
         [x for x, _ in line],
@@ -296,7 +330,7 @@ def _draw_line(axes: Any, name: str, number: int, points: Sequence[Point]) -> No
 
 
 def _thinned(ticks: list[float], most: int = 6) -> list[float]:
-    """The first, the last, and some between them."""
+    """Keep at most `most` ticks, evenly spaced, the last among them."""
     every = math.ceil((len(ticks) - 1) / (most - 1)) if len(ticks) > most else 1
     return ticks[::-1][::every][::-1]
 
@@ -306,23 +340,23 @@ def _line_in(grid: Any, name: str) -> Any:
 
 
 def _plain(text: str) -> str:
-    """A user's name, in which a dollar is no formula."""
+    """Escape dollar signs, which matplotlib would read as formulas."""
     return text.replace("$", r"\$")
 
 
-def _fresh(stem: str, ending: str, taken: dict[str, bytes]) -> str:
-    """A file name that no other data set has."""
+def _unused_name(stem: str, ending: str, taken: dict[str, bytes]) -> str:
+    """A file name that no other data set uses."""
     names = (f"{stem}{f'-{number}' if number > 1 else ''}.{ending}" for number in range(1, len(taken) + 2))
     return next(name for name in names if name.lower() not in {each.lower() for each in taken})
 
 
 def _svg(figure: Any) -> bytes:
-    # A quarter of matplotlib's SVG is indentation.
+    # A quarter of the bytes of matplotlib's SVG is indentation.
     return re.sub(rb"\n +", b"\n", _saved(figure, format="svg", metadata={"Date": None}))
 
 
 def _png(figure: Any) -> bytes:
-    """In 256 colours, and with as many dots as fit into a small file; grey images lose nothing by it."""
+    """Encode with 256 colors, lossless for gray images, and the best resolution that fits into a small file."""
     image = need("PIL.Image", extra="report", purpose="a figure of images")
     content = b""
     for dots in DOTS:

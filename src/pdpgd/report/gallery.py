@@ -1,4 +1,4 @@
-"""Pictures of samples: as they came, as they fool the model, and the difference; as many as the page has room for."""
+"""The gallery: pictures of inputs, adversarial examples and their difference, as many as the page has room for."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from numpy.typing import NDArray
 
 from pdpgd.errors import need
 from pdpgd.report import wording
-from pdpgd.report.inputs import Excerpt, Shelf, Source
+from pdpgd.report.inputs import ExamplesByRun, ReportedModel, RunExamples
 from pdpgd.runs import records
 from pdpgd.runs.result import Evaluation
 
-# Of all pictures of a page, as they are written into it.
+# Most bytes of all pictures of a page, in the form in which they are written into it.
 BYTES = 4_000_000
-# Of the cards of a norm, the part that each status other than fooled may have.
+# One in this many cards of a norm may be of each status other than fooled.
 OTHERS = 10
-# Of all norms and sources together.
+# Most cards of all norms and models together.
 CARDS = 480
-# The ends of the scale of signed differences: what is darker, and what is lighter.
+# Colors of the largest negative (darker) and positive (lighter) difference.
 DARKER, LIGHTER = np.array([0, 114, 178]), np.array([213, 94, 0])
 
 
 @dataclass(frozen=True)
 class Card:
-    """One sample in one norm."""
+    """One sample in one norm, with its pictures."""
 
-    source: str
+    model: str
     attack: str
     norm: str
     sample: int
@@ -39,32 +39,43 @@ class Card:
     label_name: str
     status: str
     before: str
-    """What the model said, and how sure it was."""
+    """Predicted class of the input, with its confidence."""
     after: str
+    """The same for the adversarial example; empty if there is none."""
     distance: float
     distance_text: str
     fragile: bool
     pictures: tuple[str, ...]
-    """As data addresses: input, adversarial, difference; only the input where no point was found."""
+    """Data URLs of input, adversarial example and difference; only the input if no adversarial example was found."""
     factor: str
-    """By which the difference is magnified."""
+    """Factor by which the difference is magnified."""
     width: int
 
     @property
     def order(self) -> float:
-        """Hardest last; JSON and HTML have no infinity."""
+        """The distance as a finite number, to sort by in HTML."""
         return 1e300 if np.isinf(self.distance) else self.distance
 
 
 @dataclass(frozen=True)
 class Gallery:
+    """The cards of a page, and notes on what it does not show."""
+
     cards: tuple[Card, ...]
     notes: tuple[str, ...]
 
 
-def rows_of(sources: Sequence[Source], most: int) -> dict[int, dict[str, list[int]]]:
-    """The rows of each run, by norm, whose pictures a gallery may show: at most so many a norm and source."""
-    pictured = [(source.pictured(norm).runs[norm], norm) for source in sources for norm in source.norms]
+def rows_of(models: Sequence[ReportedModel], most: int) -> dict[int, dict[str, list[int]]]:
+    """Choose the rows (samples) of each run whose pictures the gallery may show.
+
+    Args:
+        models: The models of the page.
+        most: Largest number of rows per norm and model.
+
+    Returns:
+        Rows by norm, by the id of their run.
+    """
+    pictured = [(model.pictured(norm).runs[norm], norm) for model in models for norm in model.norms]
     fewer = min(most, max(3, CARDS // max(1, len(pictured))))
     rows: dict[int, dict[str, list[int]]] = {}
     for run, norm in pictured if most else ():
@@ -73,33 +84,33 @@ def rows_of(sources: Sequence[Source], most: int) -> dict[int, dict[str, list[in
     return rows
 
 
-def gallery_of(sources: Sequence[Source], shelf: Shelf, *, room: int = BYTES) -> Gallery:
-    """The hardest and the easiest of each norm and source, and some between; fewer of each where they do not fit."""
-    drawers, notes = [], []
-    for source in sources:
-        for norm in source.norms:
-            run = source.pictured(norm).runs[norm]
-            fault = _no_image(run) or _no_inputs(shelf.of(run))
+def gallery_of(models: Sequence[ReportedModel], examples: ExamplesByRun, *, room: int = BYTES) -> Gallery:
+    """Build the cards of all norms and models, equally fewer of each if they exceed `room` bytes."""
+    decks, notes = [], []
+    for model in models:
+        for norm in model.norms:
+            run = model.pictured(norm).runs[norm]
+            fault = _no_image(run) or _no_inputs(examples.of(run))
             if fault:
-                notes.append(f"{source.label} ({norm}): {fault}")
+                notes.append(f"{model.label} ({norm}): {fault}")
             else:
-                drawers.append(_Drawer(source, norm, run, shelf.of(run)))
+                decks.append(_Deck(model, norm, run, examples.of(run)))
     cards: dict[tuple[int, int], Card] = {}
-    for rank in range(max((len(drawer) for drawer in drawers), default=0)):
-        for number, drawer in enumerate(drawers):
-            if rank >= len(drawer):
+    for rank in range(max((len(deck) for deck in decks), default=0)):
+        for number, deck in enumerate(decks):
+            if rank >= len(deck):
                 continue
-            card = drawer.card(rank)
+            card = deck.card(rank)
             room -= sum(len(picture) for picture in card.pictures)
             if room < 0:
-                notes.append(f"Fewer pictures than asked for: {BYTES / 1e6:.0f} MB are what a page has room for.")
+                notes.append(f"Fewer pictures than requested: a page has room for {BYTES / 1e6:.0f} MB of them.")
                 return Gallery(_in_order(cards), tuple(notes))
             cards[number, rank] = card
     return Gallery(_in_order(cards), tuple(notes))
 
 
 def chosen(evaluation: Evaluation, norm: str, most: int) -> list[int]:
-    """Rows to show, so that the first few are as well spread as all: easiest, hardest, then between these."""
+    """Choose rows to show: easiest, hardest, then ever finer steps between, so that any first few are spread out."""
     distances, status = evaluation.distances(norm), evaluation.column("status", norm)
     order = np.lexsort((evaluation.column("sample", norm), distances))
     by_status = {name: [row for row in order.tolist() if status[row] == name] for name in records.STATUSES}
@@ -109,19 +120,19 @@ def chosen(evaluation: Evaluation, norm: str, most: int) -> list[int]:
         for row in by_status[name][: max(1, most // OTHERS)]
     ]
     fooled = by_status[records.FOOLED]
-    kept = min(len(fooled), max(1, most - len(others)))
-    places: list[int] = np.unique(np.linspace(0, len(fooled) - 1, kept).round().astype(int)).tolist() if fooled else []
+    count = min(len(fooled), max(1, most - len(others)))
+    places: list[int] = np.unique(np.linspace(0, len(fooled) - 1, count).round().astype(int)).tolist() if fooled else []
     spread = [fooled[place] for place in places]
     return [*(spread[place] for place in _from_coarse_to_fine(len(spread))), *others][:most]
 
 
-class _Drawer:
-    """The cards of a norm of a source, made one by one."""
+class _Deck:
+    """The cards of one norm of a model, built one by one."""
 
-    def __init__(self, source: Source, norm: str, evaluation: Evaluation, kept: Excerpt) -> None:
-        self.source, self.norm, self.evaluation = source, norm, evaluation
-        self._pixels = {row: pair for (of, row), pair in kept.pixels.items() if of == norm}
-        self._rows = [row for row in kept.wanted.get(norm, ()) if row in self._pixels]
+    def __init__(self, model: ReportedModel, norm: str, evaluation: Evaluation, examples: RunExamples) -> None:
+        self.model, self.norm, self.evaluation = model, norm, evaluation
+        self._pixels = {row: pair for (of, row), pair in examples.pixels.items() if of == norm}
+        self._rows = [row for row in examples.rows.get(norm, ()) if row in self._pixels]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -133,31 +144,31 @@ class _Drawer:
         before, point = self._pixels[row]
         delta = point.astype(np.float64) - before
         factor = _factor(delta)
-        pictures = [_address(_bytes(before))]
+        pictures = [_data_url(_bytes(before))]
         if fooled:
-            pictures += [_address(_bytes(point)), _address(_difference(delta, factor))]
+            pictures += [_data_url(_bytes(point)), _data_url(_difference(delta, factor))]
         return Card(
-            source=self.source.label,
+            model=self.model.label,
             attack=str(self.evaluation.spec.attack),
             norm=self.norm,
             sample=int(value["sample"]),
             label=int(value["label"]),
-            label_name=class_name(self.source.classes, int(value["label"])),
+            label_name=class_name(self.model.classes, int(value["label"])),
             status=str(value["status"]),
-            before=self._said(value["input_prediction"], value["input_confidence"]),
-            after=self._said(value["prediction"], value["confidence"]) if fooled else "",
+            before=self._prediction(value["input_prediction"], value["input_confidence"]),
+            after=self._prediction(value["prediction"], value["confidence"]) if fooled else "",
             distance=float(value["distance"]),
-            distance_text=wording.change(float(value["distance"]), self.norm),
+            distance_text=wording.size_in_words(float(value["distance"]), self.norm),
             fragile=bool(value["fragile"]) and fooled,
             pictures=tuple(pictures),
             factor=f"{factor:g}",
             width=before.shape[-1],
         )
 
-    def _said(self, prediction: int, confidence: float) -> str:
+    def _prediction(self, prediction: int, confidence: float) -> str:
         if prediction < 0:
             return "unknown"
-        name = class_name(self.source.classes, int(prediction))
+        name = class_name(self.model.classes, int(prediction))
         return name if np.isnan(confidence) else f"{name} ({100 * confidence:.0f}%)"
 
 
@@ -168,25 +179,28 @@ NEEDED = (
 
 
 def class_name(classes: Sequence[str] | None, label: int) -> str:
+    """The name of a class, or its number if it has no name."""
     return str(classes[label]) if classes is not None and 0 <= label < len(classes) else str(label)
 
 
 def _no_image(run: Evaluation) -> str | None:
-    """Why its samples can have no pictures."""
+    """Why the samples of a run cannot be shown as pictures; None if they can."""
     shape = list(run.spec.data["shape"])
     if len(shape) == 2 or (len(shape) == 3 and shape[0] in (1, 3)):
         return None
-    return f"no pictures, since samples of the shape {' by '.join(map(str, shape))} are not images of 1 or 3 channels"
+    return f"no pictures, since samples of the shape {' by '.join(map(str, shape))} are not images with 1 or 3 channels"
 
 
-def _no_inputs(kept: Excerpt) -> str | None:
-    if kept.inputs:
+def _no_inputs(examples: RunExamples) -> str | None:
+    if examples.has_inputs:
         return None
-    return "no pictures, since this run was made before the inputs were kept; run it again into another directory"
+    return (
+        "no pictures, since this run is from a version that did not store the inputs; run it again in another directory"
+    )
 
 
 def _factor(delta: NDArray[Any]) -> float:
-    """1, 2, 5, 10 ...: the largest that keeps the difference within the scale."""
+    """The largest of 1, 2, 5, 10 ... that keeps the magnified difference within the scale."""
     largest = float(np.abs(delta).max(initial=0.0))
     if largest == 0:
         return 1.0
@@ -195,7 +209,7 @@ def _factor(delta: NDArray[Any]) -> float:
 
 
 def _difference(delta: NDArray[Any], factor: float) -> NDArray[Any]:
-    """Signed: of one channel, blue where it is darker and orange where lighter; of three, around grey."""
+    """Picture of a signed difference: blue (darker) and orange (lighter) for one channel, around gray for three."""
     scaled = np.clip(factor * delta, -1, 1)
     if delta.ndim == 2 or len(delta) == 1:
         amount = np.abs(scaled.reshape(scaled.shape[-2:]))[..., None]
@@ -206,14 +220,14 @@ def _difference(delta: NDArray[Any], factor: float) -> NDArray[Any]:
 
 
 def _bytes(pixels: NDArray[Any]) -> NDArray[Any]:
-    """As a picture file has them: 8 bits, channels last."""
-    grey: NDArray[Any] = np.clip(np.round(255 * pixels.astype(np.float64)), 0, 255).astype(np.uint8)
-    if grey.ndim == 2:
-        return grey
-    return grey[0] if len(grey) == 1 else grey.transpose(1, 2, 0)
+    """Quantize pixels to 8 bits, with channels last, as picture files have them."""
+    levels: NDArray[Any] = np.clip(np.round(255 * pixels.astype(np.float64)), 0, 255).astype(np.uint8)
+    if levels.ndim == 2:
+        return levels
+    return levels[0] if len(levels) == 1 else levels.transpose(1, 2, 0)
 
 
-def _address(pixels: NDArray[Any]) -> str:
+def _data_url(pixels: NDArray[Any]) -> str:
     pillow = need("PIL.Image", extra="report", purpose="pictures in a report")
     buffer = io.BytesIO()
     pillow.fromarray(np.ascontiguousarray(pixels)).save(buffer, format="PNG", optimize=True)
@@ -221,7 +235,7 @@ def _address(pixels: NDArray[Any]) -> str:
 
 
 def _from_coarse_to_fine(length: int) -> list[int]:
-    """0 to length - 1, both ends first, then halves of what is between."""
+    """Order the numbers 0 to length - 1: both ends first, then the middles of ever smaller gaps."""
     if length < 3:
         return list(range(length))
     order = [0, length - 1]
@@ -236,5 +250,5 @@ def _from_coarse_to_fine(length: int) -> list[int]:
 
 
 def _in_order(cards: dict[tuple[int, int], Card]) -> tuple[Card, ...]:
-    """The hardest of all norms first would be those of one norm: by norm, and hardest first in each."""
+    """Order cards by norm, hardest first in each: distances of different norms are not comparable."""
     return tuple(card for _, card in sorted(cards.items(), key=lambda entry: (entry[0][0], -entry[1].order)))

@@ -1,4 +1,4 @@
-"""What a page is about: runs, comparisons and experiments, from their directories or as Python has them."""
+"""The inputs of a report: runs, comparisons and experiments, read from their directories or passed as objects."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from pdpgd.errors import InvalidInputError, StorageError, UnfinishedError
 from pdpgd.files import unsealed
 from pdpgd.report import wording
 from pdpgd.runs import records
+from pdpgd.runs.comparison import Comparison, Row
 from pdpgd.runs.records import Trace
-from pdpgd.runs.result import Evaluation
+from pdpgd.runs.result import Evaluation, load_evaluation
+from pdpgd.runs.spec import AttackSpec
 
 if TYPE_CHECKING:
     from pdpgd.experiments.results import Results
-    from pdpgd.runs.comparison import Comparison, Row
-    from pdpgd.runs.result import Evaluation
 
-
-# What a directory is, by the file in it.
+# The file that identifies the kind of a directory.
 RUN, COMPARISON, EXPERIMENT = "spec.json", "comparison.json", "results.json"
 
 
 @dataclass(frozen=True)
 class Series:
-    """A curve in the charts: what one attack found on one model, by norm."""
+    """One curve of the charts: the results of one attack on one model, by norm."""
 
     label: str
     runs: Mapping[str, Evaluation]
     own: bool = False
-    """Whether only the points of the norm's own attack count, as in a comparison."""
+    """Whether only points found by the attack of the respective norm count, as in a comparison."""
 
     def distances(self, norm: str) -> NDArray[Any]:
+        """The distance per sample."""
         run = self.runs[norm]
         return run.own_distances(norm) if self.own else run.distances(norm)
 
 
 @dataclass(frozen=True)
-class Source:
-    """A model on a data set, and what one attack or several found."""
+class ReportedModel:
+    """A model on a data set, with the results of one attack or of several."""
 
     label: str
     series: tuple[Series, ...]
     folder: Path | None = None
     comparison: Comparison | None = None
-    """None: a run of one attack."""
+    """None for a run of a single attack."""
     preferred: tuple[str, ...] = ()
-    """Attacks whose pictures are shown, if they are among them; none: those of the strongest."""
+    """Attacks whose adversarial examples the gallery shows if they were run; otherwise those of the strongest."""
 
     @property
     def norms(self) -> tuple[str, ...]:
@@ -61,28 +61,42 @@ class Source:
 
     @property
     def runs(self) -> list[Evaluation]:
-        """Each once."""
+        """All runs, each once."""
         return list({id(run): run for series in self.series for run in series.runs.values()}.values())
 
     @property
     def evaluation(self) -> Evaluation:
-        """One of them: model and data are the same in all."""
+        """The first run, for what all share: the model and the data."""
         return self.runs[0]
 
     @property
     def classes(self) -> Sequence[str] | None:
+        """Class names, if the data set has any."""
         return self.evaluation.spec.data.get("classes")
 
+    @property
+    def attacks(self) -> str:
+        """Names of the attacks: all of a comparison, or that of the run."""
+        if self.comparison is None:
+            return str(self.evaluation.spec.attack)
+        return ", ".join(series.label for series in self.series)
+
+    @property
+    def budgets(self) -> set[int | None]:
+        """Budgets of the runs; None stands for the attack's own settings."""
+        return {run.spec.budget for run in self.runs}
+
     def distances(self, norm: str) -> NDArray[Any]:
-        """The least that any attack found."""
+        """The smallest distance per sample that any attack found."""
         least: NDArray[Any] = np.min([series.distances(norm) for series in self.of(norm)], axis=0)
         return least
 
     def of(self, norm: str) -> list[Series]:
+        """The series that have results in a norm."""
         return [series for series in self.series if norm in series.runs]
 
     def pictured(self, norm: str) -> Series:
-        """The one that leaves the least area under its curve; not fooled counts as the farthest that was."""
+        """The series with the smallest area under its curve; unfooled samples count as the largest finite distance."""
         every = self.of(norm)
         among = [series for series in every if series.runs[norm].spec.attack in self.preferred] or every
         everything = np.concatenate([series.distances(norm) for series in among])
@@ -92,33 +106,45 @@ class Source:
 
 @dataclass(frozen=True)
 class ReportInputs:
-    """All that a page is about."""
+    """Everything that a page reports on."""
 
-    sources: tuple[Source, ...]
+    models: tuple[ReportedModel, ...]
     experiment: Results | None = None
     folder: Path | None = None
-    """Where the page belongs, if there is one place."""
+    """Default directory of the page, if the inputs have one in common."""
     failures: tuple[str, ...] = ()
-    """Runs that failed or do not read, a sentence each."""
+    """One sentence per run that failed or cannot be read."""
     missing: str = ""
-    """Of an experiment, which runs are not in its directory, and what that means for the page."""
+    """Which runs of an experiment are not in its directory, and what the page lacks without them."""
 
     @property
     def norms(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(norm for source in self.sources for norm in source.norms))
+        return tuple(dict.fromkeys(norm for model in self.models for norm in model.norms))
 
     @property
     def side_by_side(self) -> bool:
-        """Whether the sources are held against each other: those of an experiment are not."""
-        return len(self.sources) > 1 and self.experiment is None
+        """Whether the models are compared with the first one. Those of an experiment are not."""
+        return len(self.models) > 1 and self.experiment is None
 
 
-def inputs_of(things: object) -> ReportInputs:
-    """A directory, an Evaluation or a Comparison, or several of these."""
-    several = list(things) if isinstance(things, Sequence) and not isinstance(things, str) else [things]
+def inputs_of(sources: object) -> ReportInputs:
+    """Read the inputs of a report.
+
+    Args:
+        sources: A directory, an `Evaluation` or a `Comparison`, or a sequence of them.
+
+    Returns:
+        The models with their results, under distinct labels.
+
+    Raises:
+        InvalidInputError: There is no source, or one is of another type or not a directory of results.
+        StorageError: A file of results is damaged.
+        UnfinishedError: A run is not finished, or no attack of a comparison is.
+    """
+    several = list(sources) if isinstance(sources, Sequence) and not isinstance(sources, str) else [sources]
     if not several:
         raise InvalidInputError("sources: expected at least one directory, Evaluation or Comparison, got none")
-    parts = [_part(thing) for thing in several]
+    parts = [_inputs_of_one(source) for source in several]
     experiments = [part for part in parts if part.experiment is not None]
     if experiments and len(parts) > 1:
         raise InvalidInputError(
@@ -127,59 +153,55 @@ def inputs_of(things: object) -> ReportInputs:
         )
     if experiments:
         return experiments[0]
-    sources = _told_apart([source for part in parts for source in part.sources])
+    models = _with_distinct_labels([model for part in parts for model in part.models])
     failures = tuple(failure for part in parts for failure in part.failures)
-    return ReportInputs(sources, folder=parts[0].folder if len(parts) == 1 else None, failures=failures)
+    return ReportInputs(models, folder=parts[0].folder if len(parts) == 1 else None, failures=failures)
 
 
-def _part(thing: object) -> ReportInputs:
-    from pdpgd.runs.comparison import Comparison
-    from pdpgd.runs.result import Evaluation
-
-    if isinstance(thing, Evaluation):
-        return ReportInputs((source_of_run(thing),), folder=thing.folder)
-    if isinstance(thing, Comparison):
-        return _compared(thing)
-    if isinstance(thing, str | Path):
-        return _read(Path(thing).expanduser())
+def _inputs_of_one(source: object) -> ReportInputs:
+    if isinstance(source, Evaluation):
+        return ReportInputs((model_of_run(source),), folder=source.folder)
+    if isinstance(source, Comparison):
+        return _inputs_of_comparison(source)
+    if isinstance(source, str | Path):
+        return _read(Path(source).expanduser())
     raise InvalidInputError(
-        f"sources: expected directories, Evaluations or Comparisons, got {type(thing).__name__} ({thing!r:.60})"
+        f"sources: expected directories, Evaluations or Comparisons, got {type(source).__name__} ({source!r:.60})"
     )
 
 
 def _read(folder: Path) -> ReportInputs:
-    from pdpgd.runs.result import load_evaluation
-
-    # Not folder.is_dir, which raises an error where a name is too long.
+    # Path.is_dir raises an error if the name is too long.
     if not os.path.isdir(folder):
         found = "a file" if os.path.exists(folder) else "nothing"
         raise InvalidInputError(
             f"{folder}: expected the directory of a run, a comparison or an experiment, got {found}"
         )
     if (folder / RUN).exists():
-        return _part(load_evaluation(folder))
+        return _inputs_of_one(load_evaluation(folder))
     if (folder / COMPARISON).exists():
-        return _compared(_comparison(folder))
+        return _inputs_of_comparison(_read_comparison(folder))
     if (folder / EXPERIMENT).exists():
-        from pdpgd.report.experiment import read
+        from pdpgd.report.experiment import read_experiment
 
-        return read(folder)
+        return read_experiment(folder)
     raise InvalidInputError(
         f"{folder}: expected the directory of a run, a comparison or an experiment, got one without "
         f"{RUN}, {COMPARISON} or {EXPERIMENT}"
     )
 
 
-def source_of_run(evaluation: Evaluation) -> Source:
+def model_of_run(evaluation: Evaluation) -> ReportedModel:
+    """The model of a run."""
     label = wording.shortened(evaluation.spec.model_name)
     series = Series(label, dict.fromkeys(evaluation.norms, evaluation))
-    return Source(label, (series,), evaluation.folder)
+    return ReportedModel(label, (series,), evaluation.folder)
 
 
-def source_of_comparison(
+def model_of_comparison(
     comparison: Comparison, label: str | None = None, preferred: tuple[str, ...] = ()
-) -> Source | None:
-    """None if no attack came to an end."""
+) -> ReportedModel | None:
+    """The model of a comparison; None if no attack finished."""
     finished = [row for row in comparison.rows if row.evaluation is not None]
     if not finished or finished[0].evaluation is None:
         return None
@@ -189,106 +211,105 @@ def source_of_comparison(
         by_label.setdefault(row.label, {})[row.norm] = row.evaluation
     series = tuple(Series(name, runs, own=True) for name, runs in by_label.items())
     model = finished[0].evaluation.spec.model_name
-    return Source(label or wording.shortened(model), series, comparison.folder, comparison, preferred)
+    return ReportedModel(label or wording.shortened(model), series, comparison.folder, comparison, preferred)
 
 
 def failures_of(rows: Sequence[Row]) -> tuple[str, ...]:
+    """One sentence per attack that failed."""
     return tuple(f"{row.label} ({row.norm}) failed: {row.failure}" for row in rows if row.evaluation is None)
 
 
-def _compared(comparison: Comparison) -> ReportInputs:
-    source = source_of_comparison(comparison)
-    if source is None:
+def _inputs_of_comparison(comparison: Comparison) -> ReportInputs:
+    model = model_of_comparison(comparison)
+    if model is None:
         reasons = "; ".join(failures_of(comparison.rows)[:3]) or "it has no attacks"
-        raise UnfinishedError(f"expected a comparison in which an attack came to an end, got none: {reasons}")
-    return ReportInputs((source,), folder=comparison.folder, failures=failures_of(comparison.rows))
+        raise UnfinishedError(f"expected a comparison in which at least one attack finished, got none: {reasons}")
+    return ReportInputs((model,), folder=comparison.folder, failures=failures_of(comparison.rows))
 
 
-def _comparison(folder: Path) -> Comparison:
-    """As `compare` gave it back."""
-    from pdpgd.runs.comparison import Comparison, Row
-    from pdpgd.runs.result import load_evaluation
-    from pdpgd.runs.spec import AttackSpec
-
+def _read_comparison(folder: Path) -> Comparison:
+    """Read the directory of a comparison into what `compare` returned."""
     path = folder / COMPARISON
     try:
         entries = unsealed(json.loads(path.read_text(encoding="utf-8")))
         radii = {norm: tuple(map(float, entry["radii"])) for norm, entry in entries.items()}
-        asked = [
+        attacks = [
             (AttackSpec.parse(each["attack"]), norm, each["failure"])
             for norm, entry in entries.items()
             for each in entry["attacks"]
         ]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise StorageError(
-            f"{path}: expected the numbers of a comparison, got a file that does not read ({error}); "
-            "start the command that made it again"
+            f"{path}: expected the numbers of a comparison, got a file that cannot be read ({error}); "
+            "start the command that wrote it again"
         ) from error
     rows = []
-    for attack, norm, failure in asked:
+    for attack, norm, failure in attacks:
         place = folder / norm / attack.label.replace(":", "-")
         rows.append(Row(attack, norm, None if failure else load_evaluation(place), failure))
     return Comparison(tuple(rows), radii, folder)
 
 
-def _told_apart(sources: Sequence[Source]) -> tuple[Source, ...]:
-    """Labels that differ: a second one of the same name gets a number."""
+def _with_distinct_labels(models: Sequence[ReportedModel]) -> tuple[ReportedModel, ...]:
+    """Append a number to labels that occurred before."""
     seen: dict[str, int] = {}
-    named = []
-    for source in sources:
-        seen[source.label] = number = seen.get(source.label, 0) + 1
-        label = source.label if number == 1 else f"{source.label} ({number})"
-        series = source.series if source.comparison else tuple(replace(each, label=label) for each in source.series)
-        named.append(replace(source, label=label, series=series))
-    return tuple(named)
+    labeled = []
+    for model in models:
+        seen[model.label] = number = seen.get(model.label, 0) + 1
+        label = model.label if number == 1 else f"{model.label} ({number})"
+        series = model.series if model.comparison else tuple(replace(each, label=label) for each in model.series)
+        labeled.append(replace(model, label=label, series=series))
+    return tuple(labeled)
 
 
 Rows = Mapping[str, Sequence[int]]
-"""By norm, the rows whose pictures are wanted."""
+"""By norm, the rows (samples) whose pictures the gallery may show, in order of preference."""
 
 
 @dataclass(frozen=True)
-class Excerpt:
+class RunExamples:
+    """What a report needs from the example files of a run: traces, and the pixels of some samples."""
+
     traces: Mapping[str, Trace | None]
-    """By norm; None if the attack does not tell."""
+    """By norm; None if the attack does not record its progress."""
     pixels: Mapping[tuple[str, int], tuple[NDArray[Any], NDArray[Any]]]
-    """Input and point, as float, by norm and row."""
-    wanted: Rows
-    """Their order is that in which they are shown while there is room."""
-    inputs: bool
-    """Whether the run kept its inputs: one that was made before they were did not."""
+    """Input and adversarial example as floats, by norm and row."""
+    rows: Rows
+    has_inputs: bool
+    """Whether the run stored its inputs. Runs of early versions did not."""
 
 
-def kept_of(run: Evaluation, wanted: Rows) -> Excerpt:
+def read_examples(run: Evaluation, rows: Rows) -> RunExamples:
+    """Read the traces of a run and the pixels of some rows; each chunk is read once."""
     size = run.spec.chunk_size
     traces: dict[str, list[NDArray[Any]]] = {norm: [] for norm in run.norms}
     pixels: dict[tuple[str, int], tuple[NDArray[Any], NDArray[Any]]] = {}
-    inputs = True
+    has_inputs = True
     for number, chunk in enumerate(run.chunks):
         found = run.store.examples(chunk)
-        inputs = inputs and "input" in found
+        has_inputs = has_inputs and "input" in found
         for norm in run.norms:
             if f"{norm}_trace" in found:
                 traces[norm].append(found[f"{norm}_trace"])
-            for row in wanted.get(norm, ()) if inputs else ():
+            for row in rows.get(norm, ()) if has_inputs else ():
                 if row // size == number:
-                    # Copies, so that the rest of the chunk can go.
+                    # Copies, so that the memory of the chunk can be freed.
                     pixels[norm, row] = _as_float(found["input"][row % size]), found[norm][row % size].copy()
     joined = {
         norm: records.joined_traces(parts) if parts and len(parts) == len(run.chunks) else None
         for norm, parts in traces.items()
     }
-    return Excerpt(joined, pixels, wanted, inputs)
+    return RunExamples(joined, pixels, rows, has_inputs)
 
 
-class Shelf:
-    """What runs have kept; runs are looked up by identity, since they are large and not hashable."""
+class ExamplesByRun:
+    """The examples of several runs. Runs are looked up by identity, since they are large and not hashable."""
 
-    def __init__(self, runs: Iterable[Evaluation], wanted: Mapping[int, Rows]) -> None:
-        self._kept = {id(run): kept_of(run, wanted.get(id(run), {})) for run in runs}
+    def __init__(self, runs: Iterable[Evaluation], rows: Mapping[int, Rows]) -> None:
+        self._by_id = {id(run): read_examples(run, rows.get(id(run), {})) for run in runs}
 
-    def of(self, run: Evaluation) -> Excerpt:
-        return self._kept[id(run)]
+    def of(self, run: Evaluation) -> RunExamples:
+        return self._by_id[id(run)]
 
 
 def _as_float(pixels: NDArray[Any]) -> NDArray[Any]:

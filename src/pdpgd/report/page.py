@@ -1,4 +1,4 @@
-"""All that a page says, in its order; the template only lays it out."""
+"""The page of a report: its contents in order, and the HTML file; the templates only lay the contents out."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from pdpgd.errors import InvalidInputError, PdpgdError, need
 from pdpgd.files import check_file, output_path, replace_file, shortened
-from pdpgd.report import differences, provenance, scores, sections, summary
-from pdpgd.report.charts import Spec
+from pdpgd.report import differences, experiment, provenance, scores, sections, summary
+from pdpgd.report.charts import Chart
 from pdpgd.report.gallery import Gallery, gallery_of, rows_of
-from pdpgd.report.inputs import ReportInputs, Shelf
+from pdpgd.report.inputs import ExamplesByRun, ReportInputs, inputs_of
 from pdpgd.report.provenance import Provenance, RunChecks
-from pdpgd.report.sections import Section, marks_of
-from pdpgd.report.sheets import Sheet
+from pdpgd.report.sections import Section, marked_radii
 from pdpgd.report.summary import Fact, TrustNote
+from pdpgd.report.table import Table
 
 if TYPE_CHECKING:
     from pdpgd.experiments.results import Results
-if TYPE_CHECKING:
     from pdpgd.runs.comparison import Comparison
     from pdpgd.runs.result import Evaluation
 
@@ -30,111 +29,129 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Contents:
+class PageContents:
+    """Everything that a page shows, in its order."""
+
     title: str
     about: str
     verdicts: tuple[str, ...]
-    """Of a side-by-side page, the differences: before all else."""
+    """Sentences on the differences between models; empty unless models are compared side by side."""
     sentences: tuple[str, ...]
     facts: tuple[Fact, ...]
     trust: tuple[TrustNote, ...]
-    overview: Sheet | None
+    overview: Table | None
     failures: tuple[str, ...]
     missing: str
-    before: tuple[Section, ...]
-    """The gallery."""
+    before_gallery: tuple[Section, ...]
     gallery: Gallery
-    after: tuple[Section, ...]
-    trials: tuple[RunChecks, ...]
-    makings: tuple[Provenance, ...]
+    after_gallery: tuple[Section, ...]
+    checks: tuple[RunChecks, ...]
+    provenances: tuple[Provenance, ...]
 
-    def charts(self) -> dict[str, Spec]:
-        """By the id of their figure."""
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """The sections with charts and tables."""
+        return (*self.before_gallery, *self.after_gallery)
+
+    def charts(self) -> dict[str, Chart]:
+        """The charts, by the id of their figure."""
         return {
             figure.id: figure.chart
-            for section in (*self.before, *self.after)
+            for section in self.sections
             for part in section.parts
             for figure in part.figures
             if figure.chart is not None
         }
 
     def downloads(self) -> dict[str, Mapping[str, str]]:
-        """The other forms of tables, by the id of the table."""
-        every = [table for section in (*self.before, *self.after) for part in section.parts for table in part.sheets]
-        return {table.id: table.downloads for table in every if table.downloads}
+        """Texts of the files that can be saved, by the name of their table."""
+        every = [table for section in self.sections for part in section.parts for table in part.tables]
+        return {table.name: table.downloads for table in every if table.downloads}
 
 
-NO_PICTURES = Gallery((), ("No pictures were asked for.",))
+NO_PICTURES = Gallery((), ("No pictures were requested.",))
 
 
 def contents_of(
-    subject: ReportInputs, *, radii: Mapping[str, Sequence[float]], pictures: int, title: str | None
-) -> Contents:
-    if subject.experiment is not None:
-        return _of_experiment(subject, subject.experiment, radii=radii, pictures=pictures, title=title)
-    marks = marks_of(subject, radii)
-    shelf = _shelf(subject, pictures)
-    groups = sections.groups_of(subject, marks, radii)
-    pairs = differences.pairs_of(subject.sources) if subject.side_by_side else []
-    several = len(subject.sources) > 1
-    return Contents(
-        title=title or summary.title_of(subject),
+    inputs: ReportInputs, *, radii: Mapping[str, Sequence[float]], pictures: int, title: str | None
+) -> PageContents:
+    """Assemble the contents of a page.
+
+    Args:
+        inputs: What the page reports on.
+        radii: Radii at which robust accuracy is reported, by norm; norms that are missing get default radii.
+        pictures: Most samples per norm that the gallery shows.
+        title: Title of the page; None for a default.
+
+    Returns:
+        The contents.
+    """
+    if inputs.experiment is not None:
+        return _contents_of_experiment(inputs, inputs.experiment, radii=radii, pictures=pictures, title=title)
+    marks = marked_radii(inputs, radii)
+    examples = _examples(inputs, pictures)
+    groups = sections.groups_of(inputs, marks, radii)
+    pairs = differences.pairs_of(inputs.models) if inputs.side_by_side else []
+    several = len(inputs.models) > 1
+    return PageContents(
+        title=title or summary.title_of(inputs),
         about="",
         verdicts=tuple(differences.verdicts(pairs, marks)),
-        sentences=tuple(summary.sentences_of(subject)),
-        facts=() if several else tuple(summary.facts_of(subject.sources[0])),
-        trust=tuple(summary.trust_of(source) for source in subject.sources),
-        overview=summary.overview(subject.sources, "What is held against each other") if several else None,
-        failures=subject.failures,
-        missing=subject.missing,
-        before=(
+        sentences=tuple(summary.sentences_of(inputs)),
+        facts=() if several else tuple(summary.facts_of(inputs.models[0])),
+        trust=tuple(summary.trust_of(model) for model in inputs.models),
+        overview=summary.overview(inputs.models, "Compared models") if several else None,
+        failures=inputs.failures,
+        missing=inputs.missing,
+        before_gallery=(
             *([differences.section(pairs, marks)] if pairs else []),
             sections.curves(groups),
             sections.distances(groups),
-            sections.courses(groups, shelf),
+            sections.convergence(groups, examples),
         ),
-        gallery=gallery_of(subject.sources, shelf) if pictures else NO_PICTURES,
-        after=(scores.classes(subject.sources, marks), scores.numbers(subject)),
-        trials=tuple(provenance.checks_of(source) for source in subject.sources),
-        makings=tuple(provenance.provenance_of(source, number) for number, source in enumerate(subject.sources)),
+        gallery=gallery_of(inputs.models, examples) if pictures else NO_PICTURES,
+        after_gallery=(scores.classes(inputs.models, marks), scores.numbers(inputs)),
+        checks=tuple(provenance.checks_of(model) for model in inputs.models),
+        provenances=tuple(provenance.provenance_of(model, number) for number, model in enumerate(inputs.models)),
     )
 
 
-def _of_experiment(
-    subject: ReportInputs, results: Results, *, radii: Mapping[str, Sequence[float]], pictures: int, title: str | None
-) -> Contents:
-    """The tables come before the charts, which there are as far as the runs are there."""
-    from pdpgd.report import experiment
-
-    marks = marks_of(subject, radii)
-    shelf = _shelf(subject, pictures)
-    groups = sections.groups_of(subject, marks, radii)
+def _contents_of_experiment(
+    inputs: ReportInputs, results: Results, *, radii: Mapping[str, Sequence[float]], pictures: int, title: str | None
+) -> PageContents:
+    """The paper's tables come first, then charts of the runs that are present."""
+    marks = marked_radii(inputs, radii)
+    examples = _examples(inputs, pictures)
+    groups = sections.groups_of(inputs, marks, radii)
     own = {group.label: group.marks for group in groups}
-    worth = experiment.efforts(results)
-    drawn = [sections.curves(groups), sections.distances(groups), sections.courses(groups, shelf)] if groups else []
-    return Contents(
+    effects = experiment.effects_section(results)
+    charts = (
+        [sections.curves(groups), sections.distances(groups), sections.convergence(groups, examples)] if groups else []
+    )
+    return PageContents(
         title=title or results.title,
         about=results.about,
         verdicts=(),
         sentences=tuple(experiment.sentences(results)),
         facts=(),
-        trust=tuple(summary.trust_of(source) for source in subject.sources),
-        overview=summary.overview(subject.sources, "The models") if subject.sources else None,
-        failures=subject.failures,
-        missing=subject.missing,
-        before=(experiment.section(results), *([worth] if worth else []), *drawn),
-        gallery=gallery_of(subject.sources, shelf) if pictures else NO_PICTURES,
-        after=(scores.classes(subject.sources, marks, own),) if groups else (),
-        trials=tuple(provenance.checks_of(source) for source in subject.sources),
-        makings=(experiment.making(subject),),
+        trust=tuple(summary.trust_of(model) for model in inputs.models),
+        overview=summary.overview(inputs.models, "Models") if inputs.models else None,
+        failures=inputs.failures,
+        missing=inputs.missing,
+        before_gallery=(experiment.tables_section(results), *([effects] if effects else []), *charts),
+        gallery=gallery_of(inputs.models, examples) if pictures else NO_PICTURES,
+        after_gallery=(scores.classes(inputs.models, marks, own),) if groups else (),
+        checks=tuple(provenance.checks_of(model) for model in inputs.models),
+        provenances=(experiment.provenance_of_experiment(inputs),),
     )
 
 
-def _shelf(subject: ReportInputs, pictures: int) -> Shelf:
-    return Shelf((run for source in subject.sources for run in source.runs), rows_of(subject.sources, pictures))
+def _examples(inputs: ReportInputs, pictures: int) -> ExamplesByRun:
+    return ExamplesByRun((run for model in inputs.models for run in model.runs), rows_of(inputs.models, pictures))
 
 
 TEMPLATES = Path(__file__).parent / "templates"
+# File name and largest number of pictures per norm, unless the user gives others.
 NAME = "report.html"
 PICTURES = 40
 
@@ -147,23 +164,46 @@ def write_report(
     gallery: int = PICTURES,
     title: str | None = None,
 ) -> Path:
-    """Write one page on runs, comparisons or an experiment, and return where it is.
+    """Write one HTML page on runs, comparisons or an experiment.
 
-    A source is a directory of `evaluate`, of `compare` or of an experiment, or what the first two gave back. Several
-    are held against the first one. `radii` are where robust accuracy is read off, by norm; `gallery` is the most
-    samples a norm that pictures are shown of. Without `out`, it is report.html in the directory of the only source,
-    or here.
+    The page opens from disk in any browser and loads nothing from the network. Several sources are compared with the
+    first one: which model is more robust, by how much, and how certain that is.
+
+    Args:
+        sources: A directory written by `evaluate`, `compare` or an experiment, or an `Evaluation` or `Comparison`; or a
+            sequence of runs and comparisons. An experiment must be the only source.
+        out: File to write. Default: `report.html` in the directory of the only source, else in the current directory.
+        radii: Radii at which robust accuracy is reported, by norm. Default: those of the comparison, else the paper's
+            for its kinds of models, else radii within which 10, 30, 50, 70 and 90% of the samples are fooled.
+        gallery: Most samples per norm of which pictures are shown; 0 for no pictures.
+        title: Title of the page. Default: one that names models and data.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        InvalidInputError: A source is not the directory of a run, a comparison or an experiment; a radius, its norm or
+            `gallery` is invalid; or the page cannot be written.
+        StorageError: A file of results is damaged.
+        UnfinishedError: A run is not finished, or no attack of a comparison is.
+        MissingExtraError: The libraries of the extra `report` are not installed.
+
+    Example:
+        ```python
+        import pdpgd
+
+        run = pdpgd.evaluate("mnist-plain", "mnist-1000", norms=["linf"], budget=40, limit=10)
+        page = pdpgd.write_report(run, "report.html", radii={"linf": [0.05, 0.1]})
+        ```
     """
-    from pdpgd.report.inputs import inputs_of
-
     if type(gallery) is not int or gallery < 0:
         raise InvalidInputError(f"gallery: expected an integer of at least 0, got {gallery!r}")
     given = None if out is None else output_path(out)
-    subject = inputs_of(sources)
-    place = given or (subject.folder or Path()) / NAME
+    inputs = inputs_of(sources)
+    place = given or (inputs.folder or Path()) / NAME
     with _writing(place):
         check_file(place)
-    page = render(contents_of(subject, radii=radii or {}, pictures=gallery, title=title))
+    page = render(contents_of(inputs, radii=radii or {}, pictures=gallery, title=title))
     with _writing(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         replace_file(place, page.encode())
@@ -177,11 +217,12 @@ def _writing(place: Path) -> Iterator[None]:
     except (OSError, PdpgdError) as error:
         raise InvalidInputError(
             f"{shortened(str(place))}: expected a file that can be written, got an error ({error}); "
-            "take another one (--out)"
+            "choose another one (--out)"
         ) from error
 
 
-def render(contents: Contents) -> str:
+def render(contents: PageContents) -> str:
+    """Render the HTML of a page, with styles, scripts and Plotly inside."""
     jinja = need("jinja2", extra="report", purpose="a report")
     plotly = need("plotly.offline", extra="report", purpose="a report")
     environment = jinja.Environment(
@@ -205,7 +246,7 @@ SCRIPTS = ("theme.js", "charts.js", "tables.js", "gallery.js")
 
 
 def script_json(value: Any) -> str:
-    """JSON that can stand inside a script element, whatever strings are in it."""
+    """Encode as JSON that is safe inside a script element, whatever strings it contains."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
@@ -213,5 +254,5 @@ def script_json(value: Any) -> str:
 
 
 def _inside_script(program: str) -> str:
-    """A program that does not end its script element too early."""
+    """Escape a program so that it does not end its script element early."""
     return program.replace("</script", "<\\/script").replace("<!--", "<\\!--")

@@ -1,9 +1,8 @@
-"""What the tables have in common: an attack's cells, numbers in their form, and words on what went wrong."""
+"""The tables of the paper, filled with the results of an experiment."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,23 +11,21 @@ import numpy as np
 from pdpgd.experiments import published
 from pdpgd.experiments.results import Cell, DatasetInfo, IterationCost, Results
 from pdpgd.files import make_folder, output_path, replace_file
-from pdpgd.report.table import FORMATS, Item, Table, markdown_text, to_markdown
+from pdpgd.report.table import FORMATS, Table, TableCell, TableRow, emphasized, markdown_text, to_markdown, with_digits
 from pdpgd.report.wording import DASH, attack_name, cell_name, file_stem, norm_name, radius_name
 from pdpgd.runs.metrics import PARTIAL, Statistics, compared
 
+# Characters of a failure's reason that a note quotes.
 LONGEST_REASON = 300
-
-Row = tuple[Item, ...]
-Best = Callable[[Iterable[float]], float]
 
 
 @dataclass(frozen=True)
-class Runs:
-    """What one attack, with so many restarts, did in one norm."""
+class AttackRuns:
+    """The results of one attack, with a number of restarts, in one norm."""
 
     norm: str
     cells: Mapping[str, Cell]
-    """By model."""
+    """By name of the model."""
 
     @property
     def first(self) -> Cell:
@@ -39,41 +36,41 @@ class Runs:
         return cell_name(self.first)
 
     @property
-    def done(self) -> dict[str, Cell]:
+    def finished(self) -> dict[str, Cell]:
         return {model: cell for model, cell in self.cells.items() if cell.failure is None and cell.samples > 0}
 
     def accuracies(self) -> dict[tuple[str, float], float]:
-        """By model and radius; nothing of what failed."""
+        """Robust accuracy by model and radius, without failed runs."""
         return {
             (model, radius): accuracy
-            for model, cell in self.done.items()
+            for model, cell in self.finished.items()
             for radius, accuracy in zip(cell.radii, cell.robust_accuracy, strict=True)
         }
 
     def unfooled(self) -> set[str]:
-        """The models on which it did not fool every sample that was right: their mean is over others than that of one
-        that did."""
-        return {model for model, cell in self.done.items() if not cell.whole}
+        """Models on which some correctly classified samples were not fooled: the mean distance leaves these out."""
+        return {model for model, cell in self.finished.items() if not cell.whole}
 
     def failures(self) -> list[str]:
-        """At most one sentence."""
-        told = self.why()
-        return [f"{self._told}: {told}."] if told else []
+        """A note on failed runs; empty if there are none."""
+        reason = self.why()
+        return [f"{self._title}: {reason}."] if reason else []
 
     def misses(self) -> list[str]:
-        """At most one sentence."""
-        parts = [f"{cell.part} on {model}" for model, cell in self.done.items() if not cell.whole]
-        return [f"{PARTIAL} {self._told} fooled {', '.join(parts)}."] if parts else []
+        """A note on runs that did not fool all samples; empty if there are none."""
+        parts = [f"{cell.part} on {model}" for model, cell in self.finished.items() if not cell.whole]
+        return [f"{PARTIAL} {self._title} fooled {', '.join(parts)}."] if parts else []
 
     def breaks(self) -> list[str]:
+        """A note for each model on which the attack raised errors."""
         return [
-            f"{self._told} broke on {cell.broken} of {cell.samples} samples of {model}, which count as not fooled."
-            for model, cell in self.done.items()
+            f"{self._title} broke on {cell.broken} of {cell.samples} samples of {model}, which count as not fooled."
+            for model, cell in self.finished.items()
             if cell.broken
         ]
 
     def why(self) -> str:
-        """Where it failed, and of what; empty if it did not."""
+        """On which models the attack failed, and why; empty if it did not."""
         models: dict[str, list[str]] = {}
         for model, cell in self.cells.items():
             if cell.failure is not None:
@@ -81,58 +78,31 @@ class Runs:
         return "; ".join(f"it failed on {', '.join(own)} ({reason})" for reason, own in models.items())
 
     @property
-    def _told(self) -> str:
+    def _title(self) -> str:
         return f"{self.name} in {norm_name(self.norm)}"
 
 
-def runs_of(results: Results, dataset: DatasetInfo, norm: str) -> dict[str, Runs]:
-    """The attacks of the tables by label, in the order of the spec."""
+def runs_of(results: Results, dataset: DatasetInfo, norm: str) -> dict[str, AttackRuns]:
+    """The attacks of the tables by label, in the order of the experiment's spec."""
     found: dict[str, dict[str, Cell]] = {}
     for cell in results.of("table", dataset=dataset.name, norm=norm):
         found.setdefault(cell.label, {})[cell.model] = cell
-    return {label: Runs(norm, cells) for label, cells in found.items()}
+    return {label: AttackRuns(norm, cells) for label, cells in found.items()}
 
 
-def percent(value: float | None, paper: float | None, digits: int) -> Item:
-    """Of shares."""
-    return Item(None if value is None else 100 * value, digits, paper=None if paper is None else 100 * paper)
-
-
-def emphasised(rows: Sequence[Row], best: Sequence[Best], *, first: int, barred: Sequence[set[int]] = ()) -> list[Row]:
-    """The best of each column from the first on in bold, and all that is shown like it; none of the barred places."""
-    bold: set[tuple[int, int]] = set()
-    for place, choose in enumerate(best, first):
-        shown = {}
-        for number, row in enumerate(rows):
-            value = row[place].value
-            if isinstance(value, float) and not (barred and place in barred[number]):
-                shown[number] = round(value, row[place].digits)
-        bold |= {(number, place) for number, value in shown.items() if value == choose(shown.values())}
-    return [
-        tuple(replace(item, bold=True) if (number, place) in bold else item for place, item in enumerate(row))
-        for number, row in enumerate(rows)
-    ]
-
-
-def with_digits(rows: Sequence[Row], *, first: int) -> list[Row]:
-    """Three significant digits of the smallest number of each column."""
-    digits = []
-    for column in list(zip(*rows, strict=True))[first:]:
-        numbers = [item.value for item in column if isinstance(item.value, float) and item.value > 0]
-        digits.append(max(0, 2 - math.floor(math.log10(min(numbers)))) if numbers else 0)
-    return [
-        (*row[:first], *(replace(item, digits=own) for item, own in zip(row[first:], digits, strict=True)))
-        for row in rows
-    ]
+def percent(value: float | None, paper: float | None, digits: int) -> TableCell:
+    """A cell with a share in percent, beside that of the paper."""
+    return TableCell(None if value is None else 100 * value, digits, paper=None if paper is None else 100 * paper)
 
 
 def images(dataset: DatasetInfo) -> str:
+    """The number of images of a data set, for a caption."""
     return f"{dataset.samples} images"
 
 
-def bracketed(rows: Iterable[Row], whose: str) -> str:
-    """What the brackets are, if there are any."""
-    return f" In brackets: {whose}." if any(item.paper is not None for row in rows for item in row) else ""
+def bracketed(rows: Iterable[TableRow], whose: str) -> str:
+    """A sentence on whose values are in brackets; empty if there are none."""
+    return f" In brackets: {whose}." if any(cell.paper is not None for row in rows for cell in row) else ""
 
 
 def _cut(reason: str) -> str:
@@ -140,25 +110,26 @@ def _cut(reason: str) -> str:
     return reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]} ..."
 
 
-# The paper's running times are for so many images.
+# Number of images of the paper's running times.
 IMAGES = 1000
-# What a reader must know of how long something took.
+# Facts about the machine that the caption of running times states.
 MACHINE = ("device", "processor", "threads of a run")
 
 
 def iteration_costs(costs: Sequence[IterationCost]) -> Table:
+    """Table I: passes per iteration."""
     norms: dict[tuple[str, float, float, str], list[str]] = {}
     for cost in costs:
         norms.setdefault((cost.attack, cost.forwards, cost.backwards, cost.iteration), []).append(cost.norm)
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for (attack, forwards, backwards, iteration), own in norms.items():
         paper = published.iteration_cost(attack)
-        labels = (Item(attack_name(attack)), Item(", ".join(map(norm_name, own))), Item(iteration))
+        labels = (TableCell(attack_name(attack)), TableCell(", ".join(map(norm_name, own))), TableCell(iteration))
         if paper is None:
-            rows.append((*labels, _passes(forwards), _passes(backwards), Item(None)))
+            rows.append((*labels, _passes(forwards), _passes(backwards), TableCell(None)))
         else:
             passes = _passes(forwards, paper.forwards or DASH), _passes(backwards, paper.backwards or DASH)
-            rows.append((*labels, *passes, Item(paper.extra or None)))
+            rows.append((*labels, *passes, TableCell(paper.extra or None)))
     return Table(
         name="table-1",
         title="Cost of an iteration (the paper's Table I)",
@@ -169,32 +140,33 @@ def iteration_costs(costs: Sequence[IterationCost]) -> Table:
     )
 
 
-def _passes(passes: float, paper: str | None = None) -> Item:
+def _passes(passes: float, paper: str | None = None) -> TableCell:
     whole = abs(passes - round(passes)) < 0.005
-    return Item(passes, 0 if whole else 2, paper=paper)
+    return TableCell(passes, 0 if whole else 2, paper=paper)
 
 
 def running_times(results: Results, dataset: DatasetInfo) -> Table:
+    """Running times, averaged over the models."""
     by_norm = {norm: every for norm in results.norms if (every := runs_of(results, dataset, norm))}
     names = {label: own.name for every in by_norm.values() for label, own in every.items()}
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     notes = []
     for label, name in names.items():
-        items = []
+        cells = []
         for norm, every in by_norm.items():
             runs = every.get(label)
             if runs is None:
-                items.append(Item(None))
+                cells.append(TableCell(None))
                 continue
-            done = [cell.seconds * IMAGES / cell.samples for cell in runs.done.values()]
+            done = [cell.seconds * IMAGES / cell.samples for cell in runs.finished.values()]
             mean = sum(done) / len(done) if done else None
             paper = published.seconds(dataset.like, norm, runs.first.attack, runs.first.restarts)
-            items.append(Item(mean, 0 if mean is None or mean >= 100 else 1, paper=paper, paper_digits=0))
+            cells.append(TableCell(mean, 0 if mean is None or mean >= 100 else 1, paper=paper, paper_digits=0))
             if len(done) < len(runs.cells):
                 notes.append(
                     f"{name} in {norm_name(norm)}: over {len(done)} of {len(runs.cells)} models; {runs.why()}."
                 )
-        rows.append((Item(name), *items))
+        rows.append((TableCell(name), *cells))
     where = ", ".join(f"{what} {results.made_with[what]}" for what in MACHINE if what in results.made_with)
     return Table(
         name=f"running-time-{file_stem(dataset.name)}",
@@ -212,19 +184,39 @@ INDEX = "tables.md"
 
 
 def tables(results: Results) -> list[Table]:
-    """Table I, the running times, Table II, Table III, and the complete tables; what has no rows is not there."""
+    """All tables of an experiment, without empty ones: Table I, running times, Tables II and III, complete tables."""
     made = [
         iteration_costs(results.iteration_costs),
         *(running_times(results, dataset) for dataset in results.datasets),
-        *(_comparison(results, dataset) for dataset in results.datasets),
-        *(_distances(results, dataset) for dataset in results.datasets),
+        *(_table_2(results, dataset) for dataset in results.datasets),
+        *(_table_3(results, dataset) for dataset in results.datasets),
         *(_complete(results, dataset, norm) for dataset in results.datasets for norm in results.norms),
     ]
     return _distinct([table for table in made if table.rows])
 
 
 def write_tables(results: Results, folder: str | Path) -> list[Path]:
-    """Each as Markdown, LaTeX and CSV, and all of them in tables.md; returns the files."""
+    """Write the paper's tables, filled with the results of an experiment.
+
+    Args:
+        results: The results of an experiment.
+        folder: Directory of the files; it is created if it does not exist.
+
+    Returns:
+        The files: each table as Markdown, LaTeX and CSV, and `tables.md` with all of them.
+
+    Raises:
+        InvalidInputError: The path of the directory is not usable.
+        StorageError: The files cannot be written.
+
+    Example:
+        ```python
+        from pdpgd.experiments.results import load_results
+        from pdpgd.report.paper_tables import write_tables
+
+        write_tables(load_results("results/mnist-small"), "tables")
+        ```
+    """
     folder = output_path(folder)
     make_folder(folder)
     made = tables(results)
@@ -236,9 +228,9 @@ def write_tables(results: Results, folder: str | Path) -> list[Path]:
     return [folder / name for name in texts]
 
 
-def _comparison(results: Results, dataset: DatasetInfo) -> Table:
-    """Table II."""
-    rows: list[Row] = []
+def _table_2(results: Results, dataset: DatasetInfo) -> Table:
+    """Table II: statistics of the robust accuracy that the attacks leave."""
+    rows: list[TableRow] = []
     notes: list[str] = []
     for norm in results.norms:
         attacks = runs_of(results, dataset, norm)
@@ -256,8 +248,8 @@ def _comparison(results: Results, dataset: DatasetInfo) -> Table:
         for label, own in statistics.items():
             cell = attacks[label].first
             paper = published.summary(dataset.like, norm, cell.attack, cell.restarts)
-            group.append((Item(norm_name(norm)), Item(attacks[label].name), *_statistics(own, paper)))
-        rows += emphasised(group, (min, max, min, min), first=2)
+            group.append((TableCell(norm_name(norm)), TableCell(attacks[label].name), *_statistics(own, paper)))
+        rows += emphasized(group, (min, max, min, min), first=2)
     return Table(
         name=f"table-2-{file_stem(dataset.name)}",
         title=f"Attacks on {dataset.name} (the paper's Table II)",
@@ -271,36 +263,36 @@ def _comparison(results: Results, dataset: DatasetInfo) -> Table:
     )
 
 
-def _left_out(runs: Runs) -> str:
+def _left_out(runs: AttackRuns) -> str:
     why = runs.why() or "it was not run on all models and radii"
     return f"{runs.name} is left out in {norm_name(runs.norm)}: {why}."
 
 
-def _statistics(own: Statistics, paper: Statistics | None) -> Row:
+def _statistics(own: Statistics, paper: Statistics | None) -> TableRow:
     if paper is None:
         nothing = Statistics(0.0, 0, 0.0, 0.0)
-        return tuple(replace(item, paper=None) for item in _statistics(own, nothing))
+        return tuple(replace(cell, paper=None) for cell in _statistics(own, nothing))
     return (
         percent(own.mean_accuracy, paper.mean_accuracy, 2),
-        Item(float(own.times_best), paper=float(paper.times_best)),
+        TableCell(float(own.times_best), paper=float(paper.times_best)),
         percent(own.mean_gap, paper.mean_gap, 2),
         percent(own.max_gap, paper.max_gap, 1),
     )
 
 
-def _distances(results: Results, dataset: DatasetInfo) -> Table:
-    """Table III."""
+def _table_3(results: Results, dataset: DatasetInfo) -> Table:
+    """Table III: mean distances."""
     models = list(dataset.models)
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     notes: list[str] = []
     for norm in results.norms:
         attacks = [runs for runs in runs_of(results, dataset, norm).values() if not _within_radii(runs)]
         group = [
-            (Item(norm_name(norm)), Item(runs.name), *(_distance(runs, dataset, model) for model in models))
+            (TableCell(norm_name(norm)), TableCell(runs.name), *(_distance(runs, dataset, model) for model in models))
             for runs in attacks
         ]
         partly = [{2 + models.index(model) for model in runs.unfooled()} for runs in attacks]
-        rows += emphasised(with_digits(group, first=2), [min] * len(models), first=2, barred=partly)
+        rows += emphasized(with_digits(group, first=2), [min] * len(models), first=2, barred=partly)
         notes += [note for runs in attacks for note in (*runs.failures(), *runs.misses())]
     return Table(
         name=f"table-3-{file_stem(dataset.name)}",
@@ -315,24 +307,24 @@ def _distances(results: Results, dataset: DatasetInfo) -> Table:
     )
 
 
-def _within_radii(runs: Runs) -> bool:
+def _within_radii(runs: AttackRuns) -> bool:
     cells = runs.cells.values()
     at_radii = "radii" in runs.first.settings or any(cell.fooled and cell.mean_distance is None for cell in cells)
     return at_radii and all(cell.mean_distance is None for cell in cells)
 
 
-def _distance(runs: Runs, dataset: DatasetInfo, model: str) -> Item:
+def _distance(runs: AttackRuns, dataset: DatasetInfo, model: str) -> TableCell:
     cell, kind = runs.cells.get(model), dataset.models[model].like
     paper = published.mean_norm(dataset.like, runs.norm, kind, runs.first.attack, runs.first.restarts)
     printed = 0 if paper is None or paper.is_integer() else len(repr(paper).partition(".")[2])
     if cell is None:
-        return Item(None, paper=paper, paper_digits=printed)
-    return Item(cell.mean_distance, paper=paper, paper_digits=printed, part="" if cell.whole else cell.part)
+        return TableCell(None, paper=paper, paper_digits=printed)
+    return TableCell(cell.mean_distance, paper=paper, paper_digits=printed, part="" if cell.whole else cell.part)
 
 
-def _partly(rows: Sequence[Row]) -> str:
-    """What a star means, if there is one."""
-    if not any(item.part for row in rows for item in row):
+def _partly(rows: Sequence[TableRow]) -> str:
+    """A sentence on what a star means; empty if there is none."""
+    if not any(cell.part for row in rows for cell in row):
         return ""
     return (
         f" {PARTIAL}: not all were fooled, and the mean over those that were is not comparable with one over all; the "
@@ -341,16 +333,16 @@ def _partly(rows: Sequence[Row]) -> str:
 
 
 def _complete(results: Results, dataset: DatasetInfo, norm: str) -> Table:
-    """Of the supplement."""
+    """The table of the supplement: robust accuracy at each radius of each model."""
     attacks = list(runs_of(results, dataset, norm).values())
     radii: dict[str, set[float]] = {model: set() for model in dataset.models}
     for cell in results.of("table", dataset=dataset.name, norm=norm):
         radii[cell.model].update(cell.radii)
     places = [(model, radius) for model, own in radii.items() for radius in sorted(own)]
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for runs in attacks:
         left, cell = runs.accuracies(), runs.first
-        row = [Item(runs.name)]
+        row = [TableCell(runs.name)]
         for model, radius in places:
             kind = dataset.models[model].like
             paper = published.robust_accuracy(dataset.like, norm, kind, radius, cell.attack, cell.restarts)
@@ -363,19 +355,19 @@ def _complete(results: Results, dataset: DatasetInfo, norm: str) -> Table:
         f"{_clean(dataset)}Best in bold." + bracketed(rows, "the paper's, on its own models"),
         headings=("attack", *(radius_name(radius) for _, radius in places)),
         spans=(("", 1), *((model, len(own)) for model, own in radii.items() if own)),
-        rows=tuple(emphasised(rows, [min] * len(places), first=1)),
+        rows=tuple(emphasized(rows, [min] * len(places), first=1)),
         notes=tuple(note for runs in attacks for note in (*runs.failures(), *runs.breaks())),
     )
 
 
 def _clean(dataset: DatasetInfo) -> str:
     known = {name: model.clean_accuracy for name, model in dataset.models.items()}
-    told = [f"{name} {100 * share:.1f} %" for name, share in known.items() if share is not None]
-    return f"Right before the attack: {', '.join(told)}. " if told else ""
+    shares = [f"{name} {100 * share:.1f} %" for name, share in known.items() if share is not None]
+    return f"Right before the attack: {', '.join(shares)}. " if shares else ""
 
 
 def _distinct(made: Sequence[Table]) -> list[Table]:
-    """Names of data sets may differ in nothing but what a file's name leaves out."""
+    """Make file names distinct: names of data sets may differ only in characters that file names omit."""
     seen: dict[str, int] = {}
     distinct = []
     for table in made:

@@ -1,4 +1,4 @@
-"""How far the numbers can be trusted, and how they were made."""
+"""The last sections of a page: the reliability of the results, and their provenance."""
 
 from __future__ import annotations
 
@@ -10,69 +10,82 @@ from typing import Any
 
 import numpy as np
 
-from pdpgd.report import sheets, wording
-from pdpgd.report.inputs import Source
-from pdpgd.report.sheets import Cell, Sheet
+from pdpgd.report import wording
+from pdpgd.report.inputs import ReportedModel
+from pdpgd.report.table import Table, TableCell, number_cell, table_of, text_cell
 from pdpgd.runs.receipts import HISTORY, read_history
 from pdpgd.runs.result import Evaluation
 
-MARKS = {True: "passed", False: "look", None: "not made"}
+# The mark of a check on the page, by whether it passed; the style sheet has a class for each.
+MARKS = {True: "passed", False: "alarm", None: "not run"}
+
+
+@dataclass(frozen=True)
+class ReportedCheck:
+    """One reliability check as the page shows it."""
+
+    name: str
+    mark: str
+    sentence: str
 
 
 @dataclass(frozen=True)
 class RunChecks:
-    """The checks and notes of a source."""
+    """The reliability checks and the notes of a model's runs."""
 
     label: str
     verdict: str
     trusted: bool
-    checks: tuple[tuple[str, str, str], ...]
-    """Name, mark and sentence."""
+    checks: tuple[ReportedCheck, ...]
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a source is from."""
+    """How the results of a model, or of an experiment, were computed."""
 
     label: str
     command: str | None
-    """What repeats it; None if it was not made by the command."""
+    """The command that repeats it; None if it was started from Python."""
     facts: tuple[tuple[str, str], ...]
+    """Names and values of the spec, the versions and the machine."""
     starts: tuple[str, ...]
-    runs: Sheet
+    """One line per start of the command."""
+    costs: Table
 
 
 def verdict_of(run: Evaluation) -> str:
-    """Attacks that are compared run without the checks of their results: only the model was looked at then."""
+    """The reliability verdict. Compared attacks are run without checks of their results: only the model was checked."""
     reliability = run.reliability
     if reliability.checked:
         return reliability.verdict
     if reliability.alarms:
-        return f"{reliability.verdict}, by a look at the model alone: the results were not checked"
-    return f"{reliability.verdict}: a look at the model alone raised no alarm"
+        return f"{reliability.verdict}, from the checks of the model alone: the results were not checked"
+    return f"{reliability.verdict}: the checks of the model alone raised no alarm"
 
 
-def checks_of(source: Source) -> RunChecks:
-    reliability = source.evaluation.reliability
+def checks_of(model: ReportedModel) -> RunChecks:
+    """The checks of a model's first run, and the distinct notes of all of its runs."""
+    reliability = model.evaluation.reliability
     notes = [
-        f"{series.label} ({norm}): {note}" if source.comparison is not None else note
-        for series in source.series
+        f"{series.label} ({norm}): {note}" if model.comparison is not None else note
+        for series in model.series
         for norm, run in series.runs.items()
         for note in run.notes
     ]
-    checks = tuple((check.name, MARKS[check.passed], check.sentence) for check in reliability.checks)
+    checks = tuple(ReportedCheck(check.name, MARKS[check.passed], check.sentence) for check in reliability.checks)
     return RunChecks(
-        source.label, verdict_of(source.evaluation), reliability.trusted, checks, tuple(dict.fromkeys(notes))
+        model.label, verdict_of(model.evaluation), reliability.trusted, checks, tuple(dict.fromkeys(notes))
     )
 
 
-def provenance_of(source: Source, number: int) -> Provenance:
-    evaluation = source.evaluation
+def provenance_of(model: ReportedModel, number: int) -> Provenance:
+    """The provenance of a model's results; `number` is the model's position on the page."""
+    evaluation = model.evaluation
     history, _ = _history(evaluation.folder)
     command, starts = starts_of([evaluation.folder])
-    facts = [(name, _shown(value)) for name, value in _flat(evaluation.spec.as_json()).items()]
-    if source.comparison is not None:
+    facts = [(name, _as_text(value)) for name, value in _flat(evaluation.spec.as_json()).items()]
+    if model.comparison is not None:
         facts = [(name, value) for name, value in facts if not name.startswith(VARYING)]
     if history:
         last = history[-1]
@@ -87,12 +100,20 @@ def provenance_of(source: Source, number: int) -> Provenance:
             ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
             ("git revision", str(last.get("git") or "none")),
         ]
-    facts.append(("directory", str(source.folder or "kept in memory only")))
-    return Provenance(source.label, command, tuple(facts), starts, _runs(source, number))
+    facts.append(("directory", str(model.folder or "none: results in memory only")))
+    return Provenance(model.label, command, tuple(facts), starts, _costs(model, number))
 
 
 def starts_of(folders: Sequence[Path | None]) -> tuple[str | None, tuple[str, ...]]:
-    """The last command that made these runs, if one did, and every start of them; damaged histories are named."""
+    """Read how runs were started.
+
+    Args:
+        folders: Directories of the runs; None for runs in memory.
+
+    Returns:
+        The last command that started one of them, None if there was none; and one line per start. Damaged histories
+        have a line that says so.
+    """
     read = [_history(folder) for folder in folders]
     history = [start for starts, _ in read for start in starts]
     faults = [fault for _, fault in read if fault is not None]
@@ -104,32 +125,32 @@ def starts_of(folders: Sequence[Path | None]) -> tuple[str | None, tuple[str, ..
     return command, (*starts, *faults)
 
 
-# Of a comparison, what every run has for itself: they have a table.
+# Entries of the spec that differ between the runs of a comparison: the table of costs covers them.
 VARYING = ("norms", "attack", "budget", "settings", "made_with")
 
 
-def _runs(source: Source, number: int) -> Sheet:
+def _costs(model: ReportedModel, number: int) -> Table:
     rows = []
-    for series in source.series:
+    for series in model.series:
         for run in {id(run): run for run in series.runs.values()}.values():
-            rows.append([sheets.words(series.label), sheets.words(", ".join(run.norms)), *_cost(run)])
-    headings = ("run", "norms", "passes of the attack", "passes of the checks", "seconds", "seed", "spec digest")
-    return sheets.sheet(f"cost-{number}", "What it cost", headings, rows)
+            rows.append([text_cell(series.label), text_cell(", ".join(run.norms)), *_cost(run)])
+    headings = ("run", "norms", "attack passes", "check passes", "seconds", "seed", "spec digest")
+    return table_of(f"cost-{number}", "Cost of the runs", headings, rows)
 
 
-def _cost(run: Evaluation) -> Sequence[Cell]:
+def _cost(run: Evaluation) -> Sequence[TableCell]:
     numbers = run.as_json()
     passes = [numbers["forwards"][who] + numbers["backwards"][who] for who in ("attacks", "checks")]
     return (
-        *(sheets.number(each) for each in passes),
-        Cell(f"{numbers['seconds']:,.1f}", round(numbers["seconds"], 3)),
-        sheets.number(run.spec.seed),
-        sheets.words(numbers["spec"][:16]),
+        *(number_cell(each) for each in passes),
+        TableCell(round(numbers["seconds"], 3), shown=f"{numbers['seconds']:,.1f}"),
+        number_cell(run.spec.seed),
+        text_cell(numbers["spec"][:16]),
     )
 
 
 def _history(folder: Path | None) -> tuple[list[dict[str, Any]], str | None]:
-    """Each start of a run that can be believed, and what is wrong with the others."""
+    """The undamaged starts of a run, and a sentence on the damaged ones."""
     if folder is None:
         return [], None
     starts, fault = read_history(folder / HISTORY)
@@ -137,7 +158,7 @@ def _history(folder: Path | None) -> tuple[list[dict[str, Any]], str | None]:
 
 
 def _command(start: Mapping[str, Any]) -> str | None:
-    """The command as a user would type it, if it was one."""
+    """The command as a user would type it; None if the run was started from Python."""
     words = start.get("command")
     if not isinstance(words, list) or not words:
         return None
@@ -157,7 +178,7 @@ def _flat(entries: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    return wording.NOTHING if value is None or (isinstance(value, float) and np.isnan(value)) else str(value)
+    return wording.DASH if value is None or (isinstance(value, float) and np.isnan(value)) else str(value)

@@ -1,64 +1,73 @@
-"""The tables of runs and comparisons: what `evaluate` and `compare` print, norm by norm."""
+"""The sections with the numbers: the tables that `evaluate` and `compare` print, and the results by class."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from pdpgd.report import charts, sheets, wording
+from pdpgd.report import charts, wording
 from pdpgd.report.charts import Line
 from pdpgd.report.gallery import class_name
-from pdpgd.report.inputs import ReportInputs, Source
-from pdpgd.report.sections import Figure, Marks, Section, SectionPart
-from pdpgd.report.sheets import Sheet
+from pdpgd.report.inputs import ReportedModel, ReportInputs
+from pdpgd.report.sections import Figure, MarkedRadii, Section, SectionPart
+from pdpgd.report.table import (
+    Table,
+    TableCell,
+    distance_cell,
+    mean_cell,
+    number_cell,
+    share_cell,
+    table_of,
+    text_cell,
+)
 from pdpgd.runs import metrics, records
 
 LEAD = (
-    "Means and medians are of distances: the mean of the fooled samples, the median of all that were right, with those "
-    f"that were not fooled beyond all others. {metrics.PARTIAL}: not all were fooled, and the mean is not comparable "
-    "with one over all."
+    "Means and medians are of distances: the mean over the fooled samples, the median over all correctly classified "
+    "ones, where samples that were not fooled count as farther than all others. "
+    f"{metrics.PARTIAL}: not all samples were fooled, so the mean is not comparable with a mean over all of them."
 )
 
 
-def numbers(subject: ReportInputs) -> Section:
+def numbers(inputs: ReportInputs) -> Section:
+    """The section with the tables of runs and comparisons."""
     parts = []
-    runs = [source for source in subject.sources if source.comparison is None]
+    runs = [model for model in inputs.models if model.comparison is None]
     if runs:
-        parts.append(SectionPart("", sheets=(_run_numbers(runs),)))
-    for number, source in enumerate(source for source in subject.sources if source.comparison is not None):
-        tables = tuple(
-            table for norm in source.norms for table in _comparison_numbers(source, norm, f"{number}-{norm}")
-        )
-        parts.append(SectionPart(source.label if len(subject.sources) > 1 else "", sheets=tables))
-    return Section("numbers", "The numbers", LEAD, tuple(parts))
+        parts.append(SectionPart("", tables=(_run_numbers(runs),)))
+    for number, model in enumerate(model for model in inputs.models if model.comparison is not None):
+        tables = tuple(table for norm in model.norms for table in _comparison_numbers(model, norm, f"{number}-{norm}"))
+        parts.append(SectionPart(model.label if len(inputs.models) > 1 else "", tables=tables))
+    return Section("numbers", "Numbers", LEAD, tuple(parts))
 
 
-def _run_numbers(sources: Sequence[Source]) -> Sheet:
+def _run_numbers(models: Sequence[ReportedModel]) -> Table:
     rows = []
-    for source in sources:
-        found = source.evaluation.as_json()["norms"]
-        for norm in source.norms:
+    for model in models:
+        found = model.evaluation.as_json()["norms"]
+        for norm in model.norms:
             numbers, counts = found[norm], found[norm]["counts"]
             sizes = (numbers[name] for name in ("median", "median_8bit"))
             rows.append(
                 [
-                    *([sheets.words(source.label)] if len(sources) > 1 else []),
-                    sheets.words(norm),
-                    *(sheets.number(counts[name]) for name in records.STATUSES),
-                    sheets.mean(numbers["mean"], norm, whole=source.evaluation.whole(norm)),
-                    *(sheets.distance(np.nan if size is None else size, norm) for size in sizes),
-                    sheets.number(numbers["fragile"]),
+                    *([text_cell(model.label)] if len(models) > 1 else []),
+                    text_cell(norm),
+                    *(number_cell(counts[name]) for name in records.STATUSES),
+                    mean_cell(numbers["mean"], norm, whole=model.evaluation.whole(norm)),
+                    *(distance_cell(np.nan if size is None else size, norm) for size in sizes),
+                    number_cell(numbers["fragile"]),
                 ]
             )
-    first = ("model",) if len(sources) > 1 else ()
+    first = ("model",) if len(models) > 1 else ()
     headings = (*first, "norm", *records.STATUSES, "mean", "median", "median at 8 bits", "fragile")
-    return sheets.sheet("run-numbers", "The least change that fools the model, by norm", headings, rows)
+    return table_of(
+        "run-numbers", "Samples by outcome, and size of the smallest perturbations, by norm", headings, rows
+    )
 
 
-def _comparison_numbers(source: Source, norm: str, id: str) -> list[Sheet]:
-    comparison = source.comparison
+def _comparison_numbers(model: ReportedModel, norm: str, id: str) -> list[Table]:
+    comparison = model.comparison
     assert comparison is not None
     statistics, accuracies = comparison.statistics(norm), comparison.accuracies(norm)
     numbers = {row["attack"]: row for row in comparison.as_json()[norm]["attacks"]}
@@ -68,97 +77,115 @@ def _comparison_numbers(source: Source, norm: str, id: str) -> list[Sheet]:
         found = numbers[label]
         rows.append(
             [
-                sheets.words(label),
-                sheets.share(found["fooled"] / max(1, found["right"])),
-                sheets.mean(found["mean_distance"], norm, whole=label not in partial),
-                sheets.share(mine.mean_accuracy),
-                sheets.number(mine.times_best),
-                sheets.Cell(f"{100 * mine.mean_gap:.2f}", mine.mean_gap),
-                sheets.Cell(f"{100 * mine.max_gap:.2f}", mine.max_gap),
-                sheets.number(found["broken"]),
-                sheets.number(round(found["passes"])),
-                sheets.Cell(f"{found['seconds']:.1f}", found["seconds"]),
+                text_cell(label),
+                share_cell(found["fooled"] / max(1, found["right"])),
+                mean_cell(found["mean_distance"], norm, whole=label not in partial),
+                share_cell(mine.mean_accuracy),
+                number_cell(mine.times_best),
+                TableCell(mine.mean_gap, shown=f"{100 * mine.mean_gap:.2f}"),
+                TableCell(mine.max_gap, shown=f"{100 * mine.max_gap:.2f}"),
+                number_cell(found["broken"]),
+                number_cell(round(found["passes"])),
+                TableCell(found["seconds"], shown=f"{found['seconds']:.1f}"),
             ]
         )
-    headings = ("attack", "fooled", "mean", "robust acc.", "best", "mean gap", "max gap", "broke", "passes", "seconds")
-    about = (
-        "Robust accuracy: the mean over the radii; best: at how many of them no rival leaves less; gaps: to the least "
-        "that any leaves, in percentage points; passes: of a sample that was right."
+    if not rows:
+        return []
+    headings = ("attack", "fooled", "mean", "robust acc.", "best", "mean gap", "max gap", "errors", "passes", "seconds")
+    caption = (
+        "Robust accuracy: mean over the radii. Best: number of radii at which no rival leaves a lower robust accuracy. "
+        "Gaps: to the lowest robust accuracy that any attack leaves, in percentage points. Errors: samples on which "
+        "the attack raised an error. Passes: per correctly classified sample."
     )
-    radii = comparison.radii[norm]
-    at = sheets.sheet(
+    at_radii = table_of(
         f"accuracies-{id}",
-        f"Robust accuracy at a radius of, {norm}",
-        ("attack", *(wording.size(radius, norm) for radius in radii)),
-        [[sheets.words(label), *map(sheets.share, shares)] for label, shares in accuracies.items()],
+        f"Robust accuracy by radius, {norm}",
+        ("attack", *(wording.size(radius, norm) for radius in comparison.radii[norm])),
+        [[text_cell(label), *map(share_cell, shares)] for label, shares in accuracies.items()],
     )
-    scored = replace(sheets.sheet(f"attacks-{id}", f"The attacks in {norm}", headings, rows), about=about)
-    return [scored, at] if rows else []
+    return [table_of(f"attacks-{id}", f"Attacks in {norm}", headings, rows, caption=caption), at_radii]
 
 
-# A chart has no room for more classes: the weakest and the strongest are in it.
+# Most classes in a chart: of more, the weakest and the strongest are shown.
 CLASSES = 30
 
 
 def classes(
-    sources: Sequence[Source], marks: Mapping[str, Marks], own: Mapping[str, Mapping[str, Marks]] | None = None
+    models: Sequence[ReportedModel],
+    marks: Mapping[str, MarkedRadii],
+    own: Mapping[str, Mapping[str, MarkedRadii]] | None = None,
 ) -> Section:
-    """By class, the least that any attack of a source found. `own`: radii that a source has for itself."""
+    """The section with the results by class, from the smallest distances that any attack on a model found.
+
+    Args:
+        models: The models.
+        marks: Radii by norm.
+        own: Radii by norm of each model, by its label; charts then show one model each.
+
+    Returns:
+        The section.
+    """
     own = own or {}
     parts = []
-    together = [list(sources)] if not own else [[source] for source in sources]
+    together = [list(models)] if not own else [[model] for model in models]
     for number, some in enumerate(together):
         figures, tables = [], []
-        for norm in dict.fromkeys(norm for source in some for norm in source.norms):
+        for norm in dict.fromkeys(norm for model in some for norm in model.norms):
             mine = own.get(some[0].label, marks).get(norm) or marks.get(norm)
             radii = mine.radii if mine else ()
-            figure, table = _by_class([s for s in some if norm in s.norms], norm, radii, f"{number}-{norm}")
+            figure, table = _by_class([model for model in some if norm in model.norms], norm, radii, f"{number}-{norm}")
             figures.append(figure)
             tables.append(table)
         heading = some[0].label if len(together) > 1 else ""
-        parts.append(SectionPart(heading, tuple(figures), tuple(tables), folded="The numbers, class by class"))
-    lead = "Which classes are weak: the median distance of the samples that were right, and robust accuracy by class."
+        parts.append(SectionPart(heading, tuple(figures), tuple(tables), folded="Numbers by class"))
+    lead = "Median distance of the correctly classified samples, and robust accuracy, for each class."
     return Section("classes", "By class", lead, tuple(parts))
 
 
-def _by_class(sources: list[Source], norm: str, radii: tuple[float, ...], id: str) -> tuple[Figure, Sheet]:
+def _by_class(models: list[ReportedModel], norm: str, radii: tuple[float, ...], id: str) -> tuple[Figure, Table]:
     rows = []
     medians: dict[str, dict[int, float]] = {}
-    for source in sources:
-        found, labels = source.distances(norm), source.evaluation.column("label", source.evaluation.norms[0])
-        medians[source.label] = {}
+    for model in models:
+        found, labels = model.distances(norm), model.evaluation.column("label", model.evaluation.norms[0])
+        medians[model.label] = {}
         for label in np.unique(labels).tolist():
             mine = found[labels == label]
             median = metrics.quantile(mine, 0.5)
-            medians[source.label][label] = median
+            medians[model.label][label] = median
             rows.append(
                 [
-                    *([sheets.words(source.label)] if len(sources) > 1 else []),
-                    sheets.words(class_name(source.classes, label)),
-                    sheets.number(len(mine)),
-                    sheets.share(float((mine > 0).mean())),
-                    *(sheets.share(metrics.robust_accuracy(mine, radius)) for radius in radii),
-                    sheets.distance(median, norm),
+                    *([text_cell(model.label)] if len(models) > 1 else []),
+                    text_cell(class_name(model.classes, label)),
+                    number_cell(len(mine)),
+                    share_cell(float((mine > 0).mean())),
+                    *(share_cell(metrics.robust_accuracy(mine, radius)) for radius in radii),
+                    distance_cell(median, norm),
                 ]
             )
-    first = medians[sources[0].label]
-    order = sorted(first, key=lambda label: (np.isnan(first[label]), first[label], label))
-    shown = order if len(order) <= CLASSES else [*order[: CLASSES // 2], *order[-CLASSES // 2 :]]
-    names = [class_name(sources[0].classes, label) for label in sorted(shown)]
-    lines = [
-        Line(source.label, place, np.array([medians[source.label].get(label, np.nan) for label in sorted(shown)]))
-        for place, source in enumerate(sources)
-    ]
-    says = f"Weakest: class {class_name(sources[0].classes, order[0])} with {wording.size(first[order[0]], norm)}; "
-    says += f"strongest: {class_name(sources[0].classes, order[-1])} with {wording.size(first[order[-1]], norm)}"
-    says += f" ({sources[0].label})." if len(sources) > 1 else "."
-    if len(shown) < len(order):
-        says += f" The {CLASSES // 2} weakest and the {CLASSES // 2} strongest of {len(order)} are shown."
     headings = (
-        *(("model",) if len(sources) > 1 else ()),
-        *("class", "samples", "clean"),
+        *(("model",) if len(models) > 1 else ()),
+        *("class", "samples", "clean accuracy"),
         *(f"at {wording.size(radius, norm)}" for radius in radii),
         "median distance",
     )
-    table = sheets.sheet(f"class-{id}", f"By class, {norm}: robust accuracy and median distance", headings, rows)
-    return Figure(f"class-chart-{id}", norm, says, charts.classes(names, lines, norm)), table
+    table = table_of(f"class-{id}", f"Robust accuracy and median distance by class, {norm}", headings, rows)
+    return _class_figure(models, medians, norm, id), table
+
+
+def _class_figure(
+    models: list[ReportedModel], medians: Mapping[str, Mapping[int, float]], norm: str, id: str
+) -> Figure:
+    names, first = models[0].classes, medians[models[0].label]
+    order = sorted(first, key=lambda label: (np.isnan(first[label]), first[label], label))
+    shown = sorted(order if len(order) <= CLASSES else [*order[: CLASSES // 2], *order[-CLASSES // 2 :]])
+    lines = [
+        Line(model.label, place, np.array([medians[model.label].get(label, np.nan) for label in shown]))
+        for place, model in enumerate(models)
+    ]
+    weakest, strongest = (f"{class_name(names, at)} ({wording.size(first[at], norm)})" for at in (order[0], order[-1]))
+    text = f"Least robust class: {weakest}; most robust: {strongest}"
+    text += f" (on {models[0].label})." if len(models) > 1 else "."
+    if len(shown) < len(order):
+        text += f" The chart shows the {CLASSES // 2} least and the {CLASSES // 2} most robust of {len(order)} classes."
+    chart = charts.classes([class_name(names, label) for label in shown], lines, norm)
+    return Figure(f"class-chart-{id}", norm, text, chart)

@@ -1,4 +1,4 @@
-"""What a reader learns first: a sentence a norm, and the facts that the sentences rest on."""
+"""The top of a page: its title, one sentence per norm, and the key facts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pdpgd.report import sheets, wording
-from pdpgd.report.inputs import ReportInputs, Source
+from pdpgd.report import wording
+from pdpgd.report.inputs import ReportedModel, ReportInputs
 from pdpgd.report.provenance import verdict_of
-from pdpgd.report.sheets import Sheet
+from pdpgd.report.table import Table, number_cell, share_cell, table_of, text_cell
 from pdpgd.runs import metrics
 from pdpgd.runs.metrics import wilson
 
 
 @dataclass(frozen=True)
 class Fact:
+    """A key number of a page about one model."""
+
     name: str
     value: str
     more: str = ""
@@ -24,143 +26,146 @@ class Fact:
 
 @dataclass(frozen=True)
 class TrustNote:
-    """The reliability of a source."""
+    """The reliability verdict of a model's run."""
 
     label: str
     trusted: bool
     verdict: str
 
 
-def title_of(subject: ReportInputs) -> str:
-    names = list(dict.fromkeys(source.label for source in subject.sources))
-    data = list(dict.fromkeys(str(source.evaluation.spec.data["name"]) for source in subject.sources))
+def title_of(inputs: ReportInputs) -> str:
+    """The title of a page, if the user gives none."""
+    names = list(dict.fromkeys(model.label for model in inputs.models))
+    data = list(dict.fromkeys(str(model.evaluation.spec.data["name"]) for model in inputs.models))
     if len(names) > 3:
         names = [*names[:2], f"{len(names) - 2} more"]
     return f"Robustness of {wording.listed(names)} on {wording.listed(data)}"
 
 
-def sentences_of(subject: ReportInputs) -> list[str]:
-    """One a norm; of several sources, one a source or a norm of it, with its name before it."""
-    if len(subject.sources) == 1:
-        (source,) = subject.sources
-        return [_of(source, norm) for norm in source.norms]
+def sentences_of(inputs: ReportInputs) -> list[str]:
+    """One sentence per norm; with several models, one per model, or per model and norm, that begins with its label."""
+    if len(inputs.models) == 1:
+        (model,) = inputs.models
+        return [_sentence(model, norm) for norm in model.norms]
     sentences = []
-    for source in subject.sources:
-        medians = {norm: metrics.quantile(source.distances(norm), 0.5) for norm in source.norms}
-        if source.comparison is None and np.isfinite(list(medians.values())).all():
-            changes = [f"{wording.change(median, norm)} ({norm})" for norm, median in medians.items()]
+    for model in inputs.models:
+        medians = {norm: metrics.quantile(model.distances(norm), 0.5) for norm in model.norms}
+        if model.comparison is None and np.isfinite(list(medians.values())).all():
+            sizes = [f"{wording.size_in_words(median, norm)} ({norm})" for norm, median in medians.items()]
             sentences.append(
-                f"{source.label}: half of the right {_things(source)} are fooled by {_or(changes)} or less."
+                f"{model.label}: half of the correctly classified {_things(model)} are fooled by a perturbation of "
+                f"size {_alternatives(sizes)} or less."
             )
             continue
-        sentences += [f"{source.label}: {_uncapitalised(_of(source, norm))}" for norm in source.norms]
+        sentences += [f"{model.label}: {_uncapitalized(_sentence(model, norm))}" for norm in model.norms]
     return sentences
 
 
-def facts_of(source: Source) -> list[Fact]:
-    """Of a page about one model."""
-    evaluation = source.evaluation
+def facts_of(model: ReportedModel) -> list[Fact]:
+    """The key facts of a page about one model."""
+    evaluation = model.evaluation
     spec = evaluation.spec
     samples, clean = evaluation.samples, evaluation.clean_accuracy
-    low, high = wilson(clean, samples)
-    attacks = [series.label for series in source.series]
-    attack = str(spec.attack) if source.comparison is None else wording.count(len(attacks), "attack")
-    budgets = {run.spec.budget for run in source.runs}
+    low, high = (wording.share(float(end)) for end in wilson(clean, samples))
+    compared = model.comparison is not None
+    attack = wording.count(len(model.series), "attack") if compared else model.attacks
     return [
-        Fact(
-            "Clean accuracy", wording.share(clean), f"95%: {wording.share(float(low))} to {wording.share(float(high))}"
-        ),
-        Fact("Samples", f"{samples:,}", f"of {spec.data['name']}"),
+        Fact("Clean accuracy", wording.share(clean), f"95% interval: {low} to {high}"),
+        Fact("Samples", f"{samples:,}", f"from {spec.data['name']}"),
         Fact("Model", wording.shortened(spec.model_name), f"sha256 {str(spec.model['sha256'])[:12]}"),
-        Fact("Attack", attack, ", ".join(attacks) if source.comparison is not None else _settings(source)),
-        Fact("Budget", _budget(budgets), "forward + backward passes a sample and norm" if budgets != {None} else ""),
+        Fact("Attack", attack, model.attacks if compared else _settings(model)),
+        Fact(
+            "Budget",
+            _budget(model.budgets),
+            "forward + backward passes per sample and norm" if model.budgets != {None} else "",
+        ),
     ]
 
 
-def trust_of(source: Source) -> TrustNote:
-    """Of a comparison, that of its first run: the look at the model is the same for all."""
-    reliability = source.evaluation.reliability
-    return TrustNote(source.label, reliability.trusted, verdict_of(source.evaluation))
+def trust_of(model: ReportedModel) -> TrustNote:
+    """The reliability verdict. All runs of a comparison share the checks of the model, so its first run has it."""
+    reliability = model.evaluation.reliability
+    return TrustNote(model.label, reliability.trusted, verdict_of(model.evaluation))
 
 
-def overview(sources: Sequence[Source], caption: str) -> Sheet:
-    """The facts of several sources, a row each."""
+def overview(models: Sequence[ReportedModel], title: str) -> Table:
+    """The key facts of several models, one row per model."""
     rows = []
-    for source in sources:
-        evaluation = source.evaluation
-        spec = evaluation.spec
-        attacks = ", ".join(series.label for series in source.series) if source.comparison else str(spec.attack)
+    for model in models:
+        evaluation = model.evaluation
         rows.append(
             [
-                sheets.words(source.label),
-                sheets.share(evaluation.clean_accuracy),
-                sheets.number(evaluation.samples),
-                sheets.words(spec.data["name"]),
-                sheets.words(attacks),
-                sheets.words(_budget({run.spec.budget for run in source.runs})),
-                sheets.words(verdict_of(evaluation)),
-                sheets.words(source.folder or "in memory"),
+                text_cell(model.label),
+                share_cell(evaluation.clean_accuracy),
+                number_cell(evaluation.samples),
+                text_cell(evaluation.spec.data["name"]),
+                text_cell(model.attacks),
+                text_cell(_budget(model.budgets)),
+                text_cell(verdict_of(evaluation)),
+                text_cell(model.folder or "in memory"),
             ]
         )
-    headings = ("model", "clean", "samples", "data", "attack", "budget", "reliability", "from")
-    return sheets.sheet("overview", caption, headings, rows)
+    headings = ("model", "clean accuracy", "samples", "data", "attack", "budget", "reliability", "directory")
+    return table_of("overview", title, headings, rows)
 
 
-def _of(source: Source, norm: str) -> str:
-    return _of_distances(source, norm) if source.comparison is None else _of_attacks(source, norm)
+def _sentence(model: ReportedModel, norm: str) -> str:
+    return _sentence_on_distances(model, norm) if model.comparison is None else _sentence_on_attacks(model, norm)
 
 
-def _things(source: Source) -> str:
-    return "images" if len(source.evaluation.spec.data["shape"]) == 3 else "samples"
+def _things(model: ReportedModel) -> str:
+    return "images" if len(model.evaluation.spec.data["shape"]) == 3 else "samples"
 
 
-def _or(changes: list[str]) -> str:
-    return " or ".join([", ".join(changes[:-1]), changes[-1]] if len(changes) > 1 else changes)
+def _alternatives(texts: list[str]) -> str:
+    return " or ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
-def _uncapitalised(sentence: str) -> str:
+def _uncapitalized(sentence: str) -> str:
     return f"{sentence[0].lower()}{sentence[1:]}"
 
 
-def _of_distances(source: Source, norm: str) -> str:
-    found, things = source.distances(norm), _things(source)
-    right = found[found > 0]
-    if not len(right):
-        return f"None of the {things} was right to begin with ({norm})."
+def _sentence_on_distances(model: ReportedModel, norm: str) -> str:
+    found, things = model.distances(norm), _things(model)
+    correct = found[found > 0]
+    if not len(correct):
+        return f"The model classified none of the {things} correctly, even without an attack ({norm})."
     median = metrics.quantile(found, 0.5)
-    unfooled = int(np.isinf(right).sum())
+    unfooled = int(np.isinf(correct).sum())
     if np.isinf(median):
         return (
-            f"Most of the right {things} withstood every change that was tried: {unfooled:,} of {len(right):,} were "
-            f"not fooled ({norm})."
+            f"For most of the correctly classified {things} no adversarial example was found: "
+            f"{unfooled:,} of {len(correct):,} were not fooled ({norm})."
         )
-    rest = f" {unfooled:,} of {len(right):,} were not fooled." if unfooled else ""
+    rest = f" {unfooled:,} of {len(correct):,} were not fooled." if unfooled else ""
     return (
-        f"Half of the right {things} are fooled by a change of {wording.change(median, norm)} or less ({norm}).{rest}"
+        f"Half of the correctly classified {things} are fooled by a perturbation of size "
+        f"{wording.size_in_words(median, norm)} or less ({norm}).{rest}"
     )
 
 
-def _of_attacks(source: Source, norm: str) -> str:
-    assert source.comparison is not None
-    statistics = source.comparison.statistics(norm)
-    radii = len(source.comparison.radii[norm])
+def _sentence_on_attacks(model: ReportedModel, norm: str) -> str:
+    assert model.comparison is not None
+    statistics = model.comparison.statistics(norm)
+    radii = len(model.comparison.radii[norm])
     if len(statistics) == 1:
         (name,) = statistics
-        return f"In {norm}, {name} alone came to an end: it leaves {wording.share(statistics[name].mean_accuracy)}."
+        accuracy = wording.share(statistics[name].mean_accuracy)
+        return f"In {norm}, only {name} finished: it leaves a robust accuracy of {accuracy}."
     order = sorted(statistics, key=lambda name: (statistics[name].mean_accuracy, -statistics[name].times_best))
     first, second = order[:2]
     over = "at the radius" if radii == 1 else f"on average over {radii} radii"
     least = f"{wording.share(statistics[first].mean_accuracy)} {over}"
     if statistics[first].mean_accuracy == statistics[second].mean_accuracy:
-        return f"In {norm}, {first} and {second} leave the least robust accuracy: {least}."
+        return f"In {norm}, {first} and {second} leave the lowest robust accuracy: {least}."
     return (
-        f"In {norm}, {first} leaves the least robust accuracy: {least}, best at {statistics[first].times_best}; "
+        f"In {norm}, {first} leaves the lowest robust accuracy: {least}, best at {statistics[first].times_best}; "
         f"{second} follows with {wording.share(statistics[second].mean_accuracy)}."
     )
 
 
-def _settings(source: Source) -> str:
-    settings = source.evaluation.spec.settings
+def _settings(model: ReportedModel) -> str:
+    settings = model.evaluation.spec.settings
     return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 

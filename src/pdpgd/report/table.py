@@ -1,16 +1,21 @@
-"""A table as plain data, and as Markdown, LaTeX and CSV.
+"""The one table model of reports: it renders to HTML (on the page), Markdown, LaTeX and CSV.
 
-Texts are Unicode; what Markdown or LaTeX would take for its own is escaped when it is written.
+Texts are Unicode. Each renderer escapes the characters that its format reserves; the page's template, `parts.html`,
+renders the HTML.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from pdpgd.report import wording
 from pdpgd.report.wording import DASH, ELL, SIGMA
 from pdpgd.runs.metrics import PARTIAL
 
@@ -18,105 +23,209 @@ Value = float | str | None
 
 
 @dataclass(frozen=True)
-class Item:
-    """What stands in one place of a table."""
+class TableCell:
+    """One cell of a table: a value, and how it is displayed."""
 
     value: Value
-    """Text as it is; a number in the unit that the heading says; None if there is none."""
+    """A text, or a number in the unit that the heading states; None if there is none. Sorting and CSV use it."""
     digits: int = 0
-    """After the point, where a number is shown."""
+    """Number of decimals to which a number is displayed."""
+    shown: str | None = None
+    """The displayed text where it is not the value itself, such as 84.2% for 0.842."""
     bold: bool = False
     paper: Value = None
-    """The same in the paper, shown beside it."""
+    """The paper's value, displayed in brackets."""
     paper_digits: int | None = None
-    """None: as many as ours."""
+    """Decimals of the paper's value; None: as many as ours."""
     part: str = ""
-    """The samples that a mean is over ("43 of 46") where they are not all; empty if they are. A star stands behind such
-    a number, and a column of the CSV has the count."""
+    """The samples that a mean is over ("43 of 46") if some correctly classified ones were not fooled. A star then
+    follows the number, and the CSV has an additional column with the count."""
 
     @property
     def text(self) -> str:
-        """Without the paper's."""
-        return _shown(self.value, self.digits) + (PARTIAL if self.part else "")
+        """The displayed text without the paper's value."""
+        shown = _rounded(self.value, self.digits) if self.shown is None else self.shown
+        return shown + (PARTIAL if self.part else "")
 
     @property
     def paper_text(self) -> str:
-        """Empty if the paper has none."""
-        return (
-            ""
-            if self.paper is None
-            else _shown(self.paper, self.digits if self.paper_digits is None else self.paper_digits)
-        )
+        """The paper's value as text; empty if the paper has none."""
+        digits = self.digits if self.paper_digits is None else self.paper_digits
+        return "" if self.paper is None else _rounded(self.paper, digits)
+
+    @property
+    def display(self) -> str:
+        """The displayed text, followed by the paper's value in brackets if there is one."""
+        return f"{self.text} ({self.paper_text})" if self.paper_text else self.text
+
+    @property
+    def data_value(self) -> str:
+        """The value with all digits, by which the page sorts and which it saves; missing values are empty."""
+        if isinstance(self.value, str):
+            return self.display
+        return "" if self.value is None else str(self.value)
+
+
+TableRow = tuple[TableCell, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Headings and rows of items, all of the same length."""
+    """Column headings and rows of cells, all of the same length."""
 
     name: str
-    """For a file."""
+    """File name without its ending, and id of the table on the page."""
     title: str
-    caption: str
-    """What the numbers are, and which of them are good."""
+    caption: str = ""
+    """What the numbers are, and whether high or low is good."""
     headings: tuple[str, ...]
-    rows: tuple[tuple[Item, ...], ...]
+    rows: tuple[TableRow, ...]
     spans: tuple[tuple[str, int], ...] = ()
-    """Headings above the headings, and how many columns each covers; none if empty."""
+    """Second row of headings, above the first: texts, and the number of columns each covers. Empty if there is none."""
     grouped: bool = False
-    """Whether rows that begin alike belong together."""
+    """Whether rows with the same first cell form a group."""
     notes: tuple[str, ...] = ()
-    """What a reader must know of some of the numbers: failures above all."""
+    """Remarks on some of the numbers: above all, which runs failed."""
+    downloads: Mapping[str, str] = field(default_factory=dict)
+    """Files that the page offers in addition to CSV, by file ending; their texts are part of the page."""
 
     def __post_init__(self) -> None:
         width = len(self.headings)
-        assert all(len(row) == width for row in self.rows)
-        assert not self.spans or sum(count for _, count in self.spans) == width
+        assert all(len(row) == width for row in self.rows), self.name
+        assert not self.spans or sum(count for _, count in self.spans) == width, self.name
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The headings together with what stands above them."""
+        """The headings, each preceded by the one above it."""
         above = [text for text, count in self.spans for _ in range(count)] or [""] * len(self.headings)
         return tuple(f"{first} {last}".strip() for first, last in zip(above, self.headings, strict=True))
 
     @property
+    def explanation(self) -> str:
+        """Caption and notes as one text."""
+        return " ".join((self.caption, *self.notes))
+
+    @property
     def papers(self) -> tuple[bool, ...]:
-        """The columns in which the paper has numbers."""
-        return tuple(any(row[place].paper is not None for row in self.rows) for place in range(len(self.headings)))
+        """Which columns have values of the paper."""
+        return self._columns_where(lambda cell: cell.paper is not None)
 
     @property
     def parts(self) -> tuple[bool, ...]:
-        """The columns in which some means are not over all samples."""
-        return tuple(any(row[place].part for row in self.rows) for place in range(len(self.headings)))
+        """Which columns have means that are not over all correctly classified samples."""
+        return self._columns_where(lambda cell: bool(cell.part))
 
     @property
     def numeric(self) -> tuple[bool, ...]:
-        """The columns that are numbers, and so stand to the right."""
-        return tuple(
-            any(isinstance(row[place].value, float) for row in self.rows) for place in range(len(self.headings))
-        )
+        """Which columns have numbers, and so are aligned to the right."""
+        return self._columns_where(lambda cell: isinstance(cell.value, int | float))
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """The rows with which a new group begins: a rule stands above them."""
+        """Indices of the rows that begin a new group, except the first: a rule separates them from those above."""
         if not self.grouped:
             return ()
         first = [row[0].value for row in self.rows]
         return tuple(place for place in range(1, len(first)) if first[place] != first[place - 1])
 
+    def _columns_where(self, holds: Callable[[TableCell], bool]) -> tuple[bool, ...]:
+        return tuple(any(holds(row[place]) for row in self.rows) for place in range(len(self.headings)))
+
+
+def table_of(
+    name: str, title: str, headings: Sequence[str], rows: Sequence[Sequence[TableCell]], *, caption: str = ""
+) -> Table:
+    """Build a table of the page from any sequences of headings and cells."""
+    cells = tuple(tuple(row) for row in rows)
+    return Table(name=name, title=title, caption=caption, headings=tuple(headings), rows=cells)
+
+
+def text_cell(text: object) -> TableCell:
+    """A cell with a text."""
+    return TableCell(str(text))
+
+
+def number_cell(value: float | int, shown: str | None = None) -> TableCell:
+    """A cell with a number, displayed with thousands separators unless a text is given; empty if it is not finite."""
+    if not np.isfinite(value):
+        return TableCell(None)
+    return TableCell(value, shown=f"{value:,}" if shown is None else shown)
+
+
+def share_cell(value: float) -> TableCell:
+    """A cell with a share, displayed in percent."""
+    return TableCell(round(float(value), 6), shown=wording.share(value))
+
+
+def distance_cell(value: float, norm: str) -> TableCell:
+    """A cell with a distance. If no adversarial example was found (inf), it sorts after all others; nan is empty."""
+    if np.isnan(value):
+        return TableCell(None)
+    return TableCell(float("inf") if np.isinf(value) else float(f"{value:.7g}"), shown=wording.size(value, norm))
+
+
+def mean_cell(value: float | None, norm: str, *, whole: bool) -> TableCell:
+    """A cell with a mean distance, with a star unless it is over all correctly classified samples (`whole`)."""
+    cell = distance_cell(np.nan if value is None else value, norm)
+    return cell if whole else replace(cell, shown=f"{cell.text}{PARTIAL}")
+
+
+Best = Callable[[Iterable[float]], float]
+
+
+def emphasized(
+    rows: Sequence[TableRow], best: Sequence[Best], *, first: int, barred: Sequence[set[int]] = ()
+) -> list[TableRow]:
+    """Set the best value of each column in bold, and all that round to the same digits.
+
+    Args:
+        rows: The rows of cells.
+        best: `min` or `max` for each column from `first` on.
+        first: Index of the first column to consider.
+        barred: For each row, the columns whose values do not compete.
+
+    Returns:
+        The rows with bold cells.
+    """
+    bold: set[tuple[int, int]] = set()
+    for place, choose in enumerate(best, first):
+        shown = {}
+        for number, row in enumerate(rows):
+            value = row[place].value
+            if isinstance(value, float) and not (barred and place in barred[number]):
+                shown[number] = round(value, row[place].digits)
+        bold |= {(number, place) for number, value in shown.items() if value == choose(shown.values())}
+    return [
+        tuple(replace(cell, bold=True) if (number, place) in bold else cell for place, cell in enumerate(row))
+        for number, row in enumerate(rows)
+    ]
+
+
+def with_digits(rows: Sequence[TableRow], *, first: int) -> list[TableRow]:
+    """Show each column with as many decimals as its smallest number needs for three significant digits."""
+    digits = []
+    for column in list(zip(*rows, strict=True))[first:]:
+        numbers = [cell.value for cell in column if isinstance(cell.value, float) and cell.value > 0]
+        digits.append(max(0, 2 - math.floor(math.log10(min(numbers)))) if numbers else 0)
+    return [
+        (*row[:first], *(replace(cell, digits=own) for cell, own in zip(row[first:], digits, strict=True)))
+        for row in rows
+    ]
+
 
 def to_markdown(table: Table, *, level: int = 2) -> str:
-    """With its title as a heading of that level."""
+    """Render as Markdown, with the title as a heading of the given level."""
 
-    def cell(item: Item) -> str:
-        text = markdown_text(item.text)
-        text = f"**{text}**" if item.bold else text
-        return f"{text} ({markdown_text(item.paper_text)})" if item.paper_text else text
+    def rendered(cell: TableCell) -> str:
+        text = markdown_text(cell.text)
+        text = f"**{text}**" if cell.bold else text
+        return f"{text} ({markdown_text(cell.paper_text)})" if cell.paper_text else text
 
     rule = ["--:" if numeric else "---" for numeric in table.numeric]
     lines = [
         [markdown_text(name) for name in table.columns],
         rule,
-        *([cell(each) for each in row] for row in table.rows),
+        *([rendered(cell) for cell in row] for row in table.rows),
     ]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     notes = "".join(f"- {markdown_text(note)}\n" for note in table.notes)
@@ -125,18 +234,18 @@ def to_markdown(table: Table, *, level: int = 2) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """For a document that uses the packages booktabs and graphicx. No wider than the text, over both columns."""
+    """Render as LaTeX: a float over both columns, scaled down to the text width. Needs booktabs and graphicx."""
 
-    def cell(item: Item) -> str:
-        text = latex_text(item.text)
-        text = rf"\textbf{{{text}}}" if item.bold else text
-        return f"{text} ({latex_text(item.paper_text)})" if item.paper_text else text
+    def rendered(cell: TableCell) -> str:
+        text = latex_text(cell.text)
+        text = rf"\textbf{{{text}}}" if cell.bold else text
+        return f"{text} ({latex_text(cell.paper_text)})" if cell.paper_text else text
 
     def line(cells: Iterable[str]) -> str:
         return f"    {' & '.join(cells)} \\\\"
 
     align = "".join("r" if numeric else "l" for numeric in table.numeric)
-    rows = [line(map(cell, row)) for row in table.rows]
+    rows = [line(map(rendered, row)) for row in table.rows]
     for place in reversed(table.groups):
         rows.insert(place, r"    \midrule")
     over = [line(_multicolumn(text, count) for text, count in table.spans), _rules(table.spans)] if table.spans else []
@@ -163,25 +272,26 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Every digit; the paper's numbers, and which part of the samples a mean is over, in columns of their own."""
+    """Render as CSV with all digits; the paper's values and the samples that a mean is over have their own columns."""
     extra = list(zip(table.parts, table.papers, strict=True))
     lines: list[list[str]] = [[]]
     for name, (part, paper) in zip(table.columns, extra, strict=True):
         lines[0] += [name, *([f"{name} (over)"] if part else []), *([f"{name} (paper)"] if paper else [])]
     for row in table.rows:
         line: list[str] = []
-        for item, (part, paper) in zip(row, extra, strict=True):
-            line += [_exact(item.value), *([item.part] if part else []), *([_exact(item.paper)] if paper else [])]
+        for cell, (part, paper) in zip(row, extra, strict=True):
+            line += [_exact(cell.value), *([cell.part] if part else []), *([_exact(cell.paper)] if paper else [])]
         lines.append(line)
     return "".join(map(_csv_line, lines))
 
 
 FORMULA = re.compile(r"^(?:[=@\t\r]|[+-](?!\d*\.?\d+(?:[eE][+-]?\d+)?$))")
-"""How a text begins that a spreadsheet would run; a number is none. The page's script has the same pattern."""
+"""Beginnings of texts that a spreadsheet would run as a formula; numbers are excluded. The page's script has the same
+pattern."""
 
 
 def csv_text(text: str) -> str:
-    """The text with an apostrophe before it, which makes it one for a spreadsheet, if it begins like a formula."""
+    """Put an apostrophe before a text that begins like a formula, so that spreadsheets take it as a text."""
     return f"'{text}" if FORMULA.search(text) else text
 
 
@@ -190,19 +300,19 @@ LINE_END = "\r\n"
 
 def _csv_line(fields: Iterable[str]) -> str:
     file = io.StringIO()
-    # Written with the line ending of both kinds, so that a field with either of them is quoted.
+    # With \r\n as the line terminator, the writer quotes fields that contain either character.
     csv.writer(file, lineterminator=LINE_END).writerow(map(csv_text, fields))
     return f"{file.getvalue().removesuffix(LINE_END)}\n"
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"md": to_markdown, "tex": to_latex, "csv": to_csv}
-"""By the ending of the file."""
+"""Renderers of the files, by file ending."""
 
 
 def markdown_text(text: str) -> str:
-    """A line that says what the text says, in Markdown and in the HTML that may stand in it."""
+    """Escape a text for one line of Markdown, and for the HTML that Markdown allows."""
     escaped = re.sub(r"([\\`*_\[\]|~])", r"\\\1", " ".join(text.split()))
-    # An ampersand is one, unless it begins the name of a character.
+    # Only an ampersand that would begin a character reference needs escaping.
     return re.sub(r"&(?=#?\w+;)", "&amp;", escaped).replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -227,7 +337,7 @@ _LATEX_SIGNS = re.compile("|".join(map(re.escape, sorted(_LATEX, key=len, revers
 
 
 def latex_text(text: str) -> str:
-    """A line that says what the text says, in LaTeX."""
+    """Escape a text for one line of LaTeX."""
     return _LATEX_SIGNS.sub(lambda found: _LATEX[found[0]], " ".join(text.split()))
 
 
@@ -236,7 +346,7 @@ def _multicolumn(text: str, count: int) -> str:
 
 
 def _rules(spans: Sequence[tuple[str, int]]) -> str:
-    """A rule below each heading that covers others."""
+    """Rules below the headings that span columns."""
     rules, first = [], 1
     for text, count in spans:
         if text:
@@ -245,14 +355,14 @@ def _rules(spans: Sequence[tuple[str, int]]) -> str:
     return f"    {' '.join(rules)}"
 
 
-def _shown(value: Value, digits: int) -> str:
+def _rounded(value: Value, digits: int) -> str:
     if value is None:
         return DASH
     return value if isinstance(value, str) else f"{value:.{digits}f}"
 
 
 def _exact(value: Value) -> str:
-    """Twelve digits: what is beyond them is the rounding of per cent."""
+    """Format with twelve digits: those beyond stem from rounding in the conversion to percent."""
     if value is None or isinstance(value, str):
         return value or ""
     return f"{value:.12g}"

@@ -1,4 +1,4 @@
-"""Numbers and verdicts as a page says them."""
+"""How reports write numbers, and the names of attacks, norms and radii."""
 
 from __future__ import annotations
 
@@ -9,51 +9,53 @@ import numpy as np
 from pdpgd.experiments.results import Cell
 
 LONGEST_LABEL = 44
-# What stands where there is no number.
-NOTHING = "\N{EN DASH}"
+# DASH is displayed where there is no value.
+DASH, ELL, SIGMA = "\N{EN DASH}", "\N{SCRIPT SMALL L}", "\N{GREEK SMALL LETTER SIGMA}"
 
 
 def share(value: float) -> str:
+    """A share in percent."""
     return f"{100 * value:.1f}%"
 
 
 def points(value: float) -> str:
-    """A difference of two shares, in percentage points."""
+    """The difference of two shares in percentage points, with its sign."""
     return _with_minus(f"{100 * value:+.1f}")
 
 
 def signed(value: float) -> str:
-    """A difference of two distances."""
+    """The difference of two distances, with its sign."""
     return _with_minus(f"{value:+.3g}")
 
 
 def size(value: float, norm: str) -> str:
-    """A distance, in the unit of its norm."""
+    """A distance; l0 counts pixels."""
     if np.isnan(value):
-        return NOTHING
+        return DASH
     if np.isinf(value):
         return "not fooled"
     return f"{value:.0f}" if norm == "l0" and float(value).is_integer() else f"{value:.3g}"
 
 
-def change(value: float, norm: str) -> str:
-    """The same in a sentence."""
+def size_in_words(value: float, norm: str) -> str:
+    """A distance for a sentence, with its unit if it has one."""
     if norm == "l0":
         return f"{size(value, norm)} pixel{'' if value == 1 else 's'}"
-    return f"{size(value, norm)}"
+    return size(value, norm)
 
 
 def count(number: int, thing: str) -> str:
+    """A number of things, in the plural unless it is 1."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def listed(names: list[str]) -> str:
-    """a, b and c"""
+    """Join names as in "a, b and c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def shortened(label: str) -> str:
-    """A path or a name that fits a legend: its beginning and its end."""
+    """Shorten a path or name to fit a legend, keeping its beginning and end."""
     if len(label) <= LONGEST_LABEL:
         return label
     half = (LONGEST_LABEL - 1) // 2
@@ -64,7 +66,7 @@ def _with_minus(text: str) -> str:
     return text.replace("-", "\N{MINUS SIGN}") if text.strip("+-0.") else text.lstrip("+-")
 
 
-DASH, ELL, SIGMA = "\N{EN DASH}", "\N{SCRIPT SMALL L}", "\N{GREEK SMALL LETTER SIGMA}"
+# The attacks of this package that follow the paper.
 OURS = ("auto", "auto-shared", "pdpgd", "pdgd")
 
 _ATTACKS = {
@@ -94,12 +96,15 @@ _ATTACKS = {
 }
 _NORMS = {"linf": f"{ELL}∞", "l2": f"{ELL}2", "l1": f"{ELL}1", "l0": f"{ELL}0"}
 _UNITS = {"l0": "pixels"}
-# A radius that is a multiple of this share of a grey level was given in grey levels.
+# Radii that are multiples of a quarter of an 8-bit gray level are taken as given in gray levels.
 _LEVEL = 1 / (4 * 255)
 
 
 def attack_name(attack: str, restarts: int | None = None) -> str:
-    """`pgd`, 100 -> PGD-100; ours say so, and a second source names its library."""
+    """The name of an attack in the paper's style: `pgd` with 100 restarts is PGD-100.
+
+    Our attacks are marked as such; implementations from another library name it.
+    """
     first, _, library = attack.partition("@")
     name = _ATTACKS.get(first, first)
     if restarts is not None:
@@ -110,22 +115,23 @@ def attack_name(attack: str, restarts: int | None = None) -> str:
 
 
 def cell_name(cell: Cell) -> str:
+    """The name of the attack of a cell, with its restarts."""
     return attack_name(cell.attack, cell.restarts)
 
 
 def norm_name(norm: str) -> str:
-    """With the script l of the paper; a norm of the user's own has the name that it was given."""
+    """The name of a norm with the paper's script l; user-defined norms keep their names."""
     return _NORMS.get(norm, norm)
 
 
 def distance_label(norm: str) -> str:
-    """For an axis."""
+    """Axis label of mean distances in a norm."""
     unit = _UNITS.get(norm)
     return f"mean {norm_name(norm)} distance" + (f" ({unit})" if unit else "")
 
 
 def radius_name(radius: float) -> str:
-    """As it was meant: 0.3 and 12 as they are, 0.03137 as 8/255."""
+    """A radius as people write it: 0.3 and 12 unchanged, 0.03137 as 8/255."""
     levels = round(radius / _LEVEL)
     short = abs(radius - round(radius, 4)) < 1e-12
     if not short and levels > 0 and abs(radius - levels * _LEVEL) < 1e-6 * radius:
@@ -134,5 +140,5 @@ def radius_name(radius: float) -> str:
 
 
 def file_stem(text: str) -> str:
-    """A user's name as a part of a file's."""
+    """Turn a name given by the user into a part of a file name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.") or "unnamed"

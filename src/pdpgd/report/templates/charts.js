@@ -1,4 +1,4 @@
-// Charts are drawn when they come into view, again when the theme changes, and all of them before the page is printed.
+// Charts are drawn when they come into view, redrawn when the theme changes, and all drawn before printing.
 const Charts = (() => {
   const specs = JSON.parse(document.getElementById("chart-data").textContent);
   const places = [...document.querySelectorAll("[data-chart]")];
@@ -11,10 +11,10 @@ const Charts = (() => {
       autosize: true,
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
-      font: { color: Theme.colour("@text"), size: 12, family: "system-ui, DejaVu Sans, sans-serif" },
-      hoverlabel: { bgcolor: Theme.colour("@back"), bordercolor: Theme.colour("@line"), font: { color: Theme.colour("@text") } },
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: Theme.colour("@line"), activecolor: Theme.colour("@text") },
-      // A finger on a chart scrolls the page.
+      font: { color: Theme.color("@text"), size: 12, family: "system-ui, DejaVu Sans, sans-serif" },
+      hoverlabel: { bgcolor: Theme.color("@back"), bordercolor: Theme.color("@line"), font: { color: Theme.color("@text") } },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: Theme.color("@line"), activecolor: Theme.color("@text") },
+      // On touch screens, dragging on a chart scrolls the page.
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       ...more,
     };
@@ -33,15 +33,15 @@ const Charts = (() => {
   }
 
   function begin() {
-    const watcher = new IntersectionObserver((entries) => {
+    const observer = new IntersectionObserver((entries) => {
       for (const entry of entries) {
         if (entry.isIntersecting) {
-          watcher.unobserve(entry.target);
+          observer.unobserve(entry.target);
           if (!drawn.has(entry.target)) draw(entry.target);
         }
       }
     }, { rootMargin: "400px" });
-    places.forEach((place) => watcher.observe(place));
+    places.forEach((place) => observer.observe(place));
     Theme.changed(() => drawn.forEach((place) => draw(place)));
 
     let before = null;

@@ -1,4 +1,4 @@
-// The gallery: filtered and ordered as the reader asks, a page of cards at a time.
+// The gallery: filtering, ordering, and showing a limited number of cards at a time.
 const Gallery = (() => {
   const list = document.getElementById("cards");
   const cards = list ? [...list.children] : [];
@@ -33,7 +33,7 @@ const Gallery = (() => {
     const order = orders[document.querySelector("[data-order]").value];
     const kind = (card) => JSON.stringify([card.dataset.norm, card.dataset.source]);
     const kinds = [...new Set(cards.map(kind))];
-    // Distances of two norms cannot be compared: within each norm and model, and these in turn.
+    // Distances of different norms are not comparable: cards are ordered within each norm and model, then interleaved.
     const rank = new Map();
     const found = cards.filter(fits);
     for (const each of kinds) {

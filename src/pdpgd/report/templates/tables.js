@@ -1,11 +1,11 @@
-// Tables: sorted by their headings, saved as CSV with all digits.
+// Tables: sorting by column, and saving as CSV with all digits.
 const Tables = (() => {
   const said = document.getElementById("said");
   const forms = JSON.parse(document.getElementById("download-data").textContent);
   const byText = new Intl.Collator(undefined, { numeric: true });
 
   function compared(one, other) {
-    // What is missing comes last, whichever way.
+    // Missing values come last in either order.
     if (one === "" || other === "") return one === other ? 0 : one === "" ? Infinity : -Infinity;
     const numbers = [one, other].map((text) => (text === "inf" ? Infinity : Number(text)));
     if (numbers.some(Number.isNaN)) return byText.compare(one, other);
@@ -26,21 +26,18 @@ const Tables = (() => {
       return (Number.isFinite(order) ? (falling ? -order : order) : Math.sign(order)) || a.place - b.place;
     });
     body.append(...rows.map((each) => each.row));
-    said.textContent = `Sorted by ${button.textContent}, ${falling ? "falling" : "rising"}`;
+    said.textContent = `Sorted by ${button.textContent}, ${falling ? "descending" : "ascending"}`;
   }
 
   function field(text) {
-    // A spreadsheet would run what begins like a formula; table.py has the same pattern.
+    // A spreadsheet would run a text that begins like a formula; table.py has the same pattern.
     const safe = /^(?:[=@\t\r]|[+-](?!\d*\.?\d+(?:[eE][+-]?\d+)?$))/.test(text) ? `'${text}` : text;
     return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   }
 
   function csv(table) {
     const headings = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
-    const rows = [...table.tBodies[0].rows].map((row) => [...row.cells].map((cell) => {
-      // Classes are sorted by number and saved by name.
-      return cell.classList.contains("number") ? cell.dataset.value : cell.textContent;
-    }));
+    const rows = [...table.tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.dataset.value));
     return [headings, ...rows].map((row) => row.map(field).join(",")).join("\r\n") + "\r\n";
   }
 

@@ -1,9 +1,9 @@
 "use strict";
-// Light or dark: as the system says, until the reader says otherwise.
+// Light or dark theme: that of the system, until the reader chooses one.
 const Theme = (() => {
   const root = document.documentElement;
   const listeners = [];
-  // Okabe and Ito's colours, which colour-blind readers can tell apart; on dark, those of them that are light.
+  // Okabe and Ito's palette, which color-blind readers can distinguish; on dark, lighter variants of it.
   const palettes = {
     light: ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9", "#000000", "#7A5195"],
     dark: ["#56B4E9", "#E69F00", "#2FC79A", "#E29CC4", "#F0E442", "#4D9BD6", "#FFFFFF", "#B79AD8"],
@@ -24,12 +24,12 @@ const Theme = (() => {
     if (button) {
       button.textContent = name === "dark" ? "Light" : "Dark";
       button.setAttribute("aria-pressed", String(name === "dark"));
-      button.setAttribute("aria-label", `Switch to ${name === "dark" ? "light" : "dark"} colours`);
+      button.setAttribute("aria-label", `Switch to ${name === "dark" ? "light" : "dark"} colors`);
     }
     listeners.forEach((listener) => listener());
   }
 
-  function colour(code) {
+  function color(code) {
     const [name, opacity] = code.slice(1).split(":");
     const palette = palettes[current];
     const found = /^\d+$/.test(name) ? palette[Number(name) % palette.length] : named[current][name];
@@ -38,13 +38,13 @@ const Theme = (() => {
     return `rgba(${red},${green},${blue},${opacity})`;
   }
 
-  // A copy of a chart in which every "@..." is a colour of the theme; only keys that hold colours are looked at.
+  // Copy a chart with every "@..." replaced by a color of the theme; only keys that hold colors are examined.
   function resolved(value, key = "") {
     if (Array.isArray(value)) return value.map((each) => (typeof each === "object" ? resolved(each) : each));
     if (value && typeof value === "object") {
       return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, resolved(each, name)]));
     }
-    return /color$/.test(key) && typeof value === "string" && value[0] === "@" ? colour(value) : value;
+    return /color$/.test(key) && typeof value === "string" && value[0] === "@" ? color(value) : value;
   }
 
   apply(current);
@@ -54,5 +54,5 @@ const Theme = (() => {
     remember(next);
     apply(next);
   });
-  return { apply, colour, resolved, get current() { return current; }, changed: (listener) => listeners.push(listener) };
+  return { apply, color, resolved, get current() { return current; }, changed: (listener) => listeners.push(listener) };
 })();

@@ -97,7 +97,7 @@ def test_a_table_is_sorted_by_its_headings_by_mouse_and_by_keyboard(opened: Any)
     button.send_keys("\ue007")  # Enter
     assert heading.get_attribute("aria-sort") == "descending"
     assert column() == sorted(column(), reverse=True)
-    assert find(opened, "#said").get_attribute("textContent") == "Sorted by robust accuracy, falling"
+    assert find(opened, "#said").get_attribute("textContent") == "Sorted by robust accuracy, descending"
 
 
 def test_the_gallery_is_filtered_and_says_how_many_are_left(opened: Any) -> None:
@@ -147,27 +147,27 @@ def test_a_curve_says_its_numbers_where_the_pointer_is(opened: Any) -> None:
         return opened.find_elements("css selector", "#curve-0-linf .hovertext")
 
     text = until(labels)[0].get_attribute("textContent")
-    assert "% withstand" in text
+    assert "% robust at" in text
     assert "mnist" in text
 
 
-def test_dark_colours_reach_the_page_and_the_charts(opened: Any) -> None:
+def test_dark_colors_reach_the_page_and_the_charts(opened: Any) -> None:
     come_into_view(opened, "#curve-0-linf")
     until(lambda: opened.execute_script("return !!document.querySelector('#curve-0-linf .main-svg')"))
 
-    def colours() -> list[str]:
+    def colors() -> list[str]:
         return opened.execute_script(
             "const style = (e) => getComputedStyle(document.querySelector(e));"
             "return [style('body').backgroundColor, style('#curve-0-linf .xtick text').fill,"
             " style('#curve-0-linf .scatterlayer .trace:nth-child(3) path.js-line').stroke]"
         )
 
-    light = colours()
+    light = colors()
     find(opened, "#theme").click()
-    until(lambda: all(one != other for one, other in zip(light, colours(), strict=True)))
+    until(lambda: all(one != other for one, other in zip(light, colors(), strict=True)))
     assert find(opened, "#theme").get_attribute("aria-pressed") == "true"
     find(opened, "#theme").click()
-    until(lambda: colours() == light)
+    until(lambda: colors() == light)
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])

@@ -15,7 +15,7 @@ from pdpgd.cli import compare as comparing
 from pdpgd.cli import evaluate as evaluating
 from pdpgd.report.inputs import inputs_of
 from pdpgd.report.scores import numbers
-from pdpgd.report.sheets import Cell, Sheet
+from pdpgd.report.table import Table, TableCell
 from pdpgd.runs import records
 from support.models import tiny_conv_problem
 
@@ -105,16 +105,16 @@ def test_compare_marks_the_attacks_that_did_not_fool_all(three: Comparison) -> N
 
 
 def test_the_tables_of_a_page_mark_them_too(run: Evaluation, three: Comparison) -> None:
-    (sheet,) = sheets_of(with_distances(run, PARTIAL))
-    assert cell(sheet, "mean", 0) == Cell("1*", 1.0)
-    attacks, _ = sheets_of(compared(three, PARTIAL, WHOLE, PARTIAL))
+    (table,) = tables_of(with_distances(run, PARTIAL))
+    assert cell(table, "mean", 0) == TableCell(1.0, shown="1*")
+    attacks, _ = tables_of(compared(three, PARTIAL, WHOLE, PARTIAL))
     assert [cell(attacks, "mean", place).text for place in range(3)] == ["1*", "2", "\N{EN DASH}"]
 
 
-def sheets_of(source: Evaluation | Comparison) -> tuple[Sheet, ...]:
+def tables_of(source: Evaluation | Comparison) -> tuple[Table, ...]:
     (part,) = numbers(inputs_of(source)).parts
-    return part.sheets
+    return part.tables
 
 
-def cell(sheet: Sheet, heading: str, place: int) -> Cell:
-    return sheet.rows[place][sheet.headings.index(heading)]
+def cell(table: Table, heading: str, place: int) -> TableCell:
+    return table.rows[place][table.headings.index(heading)]

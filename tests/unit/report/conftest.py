@@ -1,4 +1,4 @@
-"""Small runs that pages are made of; made once, since no test changes them."""
+"""Small runs to report on, computed once, since no test changes them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from support.models import TinyConv
 SAMPLES = 14
 
 
-def subject(seed: int = 1) -> tuple[TinyConv, tuple[torch.Tensor, torch.Tensor]]:
-    """A net, and images of the grid of 8 bits of which it has all but one right."""
+def problem(seed: int = 1) -> tuple[TinyConv, tuple[torch.Tensor, torch.Tensor]]:
+    """A net, and 8-bit images of which it classifies all but one correctly."""
     generator = torch.Generator().manual_seed(seed)
     model = TinyConv(generator)
     images = torch.randint(0, 256, (SAMPLES, 3, 6, 6), generator=generator).float().div(255)
@@ -29,13 +29,13 @@ def subject(seed: int = 1) -> tuple[TinyConv, tuple[torch.Tensor, torch.Tensor]]
 
 @pytest.fixture(scope="session")
 def evaluation() -> Evaluation:
-    model, data = subject()
+    model, data = problem()
     return evaluate(model, data, norms=["linf", "l0"], budget=20, chunk_size=5, threads=1)
 
 
 @pytest.fixture(scope="session")
 def comparison() -> Comparison:
-    model, data = subject()
+    model, data = problem()
     return compare(model, data, norms=["l2"], attacks=["auto", "pdpgd", "pgd", "fmn"], budget=20, threads=1)
 
 

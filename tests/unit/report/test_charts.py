@@ -65,7 +65,7 @@ def every_chart(label: str, distances: np.ndarray) -> list[Any]:
         charts.histogram(lines, "l2"),
         charts.histogram(lines[:1], "l2"),
         charts.boxes(lines, "l2"),
-        charts.courses([Line(label, 0, trace)], "l2"),
+        charts.convergence([Line(label, 0, trace)], "l2"),
         charts.classes([label, "1"], [Line(label, 0, np.array([1.0, np.inf]))], "l2"),
         charts.changes(label, "other", (distances, distances * 2), np.arange(len(distances))),
     ]
@@ -89,7 +89,7 @@ def test_names_from_users_are_escaped_since_plotly_reads_html() -> None:
         assert all("b&gt;" not in str(each.get("hovertemplate")) for each in spec["data"])
 
 
-def test_a_series_keeps_its_colour_where_others_are_missing() -> None:
+def test_a_series_keeps_its_color_where_others_are_missing() -> None:
     spec = charts.histogram([Line("a", 0, DISTANCES), Line("c", 2, DISTANCES)], "l2")
     assert spec is not None
     assert [each["line"]["color"] for each in spec["data"]] == ["@0", "@2"]
@@ -113,12 +113,12 @@ def test_the_ticks_of_a_logarithmic_axis_are_numbers_as_people_write_them() -> N
 
 def test_the_best_so_far_is_drawn_from_where_half_are_fooled() -> None:
     rows = np.array([[np.inf, 2.0, 1.0], [np.inf, np.inf, 3.0], [np.inf, 4.0, 2.0], [np.nan] * 3])
-    spec = charts.courses([Line("a", 0, Trace(np.array([1, 10, 100]), rows))], "l2")
+    spec = charts.convergence([Line("a", 0, Trace(np.array([1, 10, 100]), rows))], "l2")
     assert spec is not None
     (line,) = named(spec)
     assert (line["x"], line["y"]) == ([10, 100], [4.0, 2.0])
     nothing = Trace(np.array([1]), np.full((3, 1), np.inf))
-    assert charts.courses([Line("a", 0, nothing)], "l2") is None
+    assert charts.convergence([Line("a", 0, nothing)], "l2") is None
 
 
 def test_a_box_of_fewer_samples_than_all_has_a_star() -> None:

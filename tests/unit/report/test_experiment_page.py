@@ -10,7 +10,7 @@ import torch
 from pdpgd import evaluate, write_report
 from pdpgd.errors import InvalidInputError
 from pdpgd.experiments.results import Cell, DatasetInfo, ModelInfo, Results
-from pdpgd.report.experiment import efforts, making, sentences
+from pdpgd.report.experiment import effects_section, provenance_of_experiment, sentences
 from pdpgd.report.inputs import inputs_of
 from pdpgd.runs import metrics
 from support.evil import EVIL
@@ -71,14 +71,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_models_of_one_source_are_told_apart_by_their_weights_and_pool(folder: Path) -> None:
-    subject = inputs_of(folder)
-    assert subject.experiment is not None
+    inputs = inputs_of(folder)
+    assert inputs.experiment is not None
     named = ModelInfo(
         source="timm:resnet50", like=None, clean_accuracy=1.0, weights="l2.pt", pool="restricted-imagenet"
     )
-    models = {**subject.experiment.datasets[0].models, "l2-at": named}
-    datasets = (replace(subject.experiment.datasets[0], models=models),)
-    facts = dict(making(replace(subject, experiment=replace(subject.experiment, datasets=datasets))).facts)
+    models = {**inputs.experiment.datasets[0].models, "l2-at": named}
+    datasets = (replace(inputs.experiment.datasets[0], models=models),)
+    facts = dict(
+        provenance_of_experiment(replace(inputs, experiment=replace(inputs.experiment, datasets=datasets))).facts
+    )
     assert facts["mine"] == (
         "8 samples of random; plain (TinyConv), l2-at (timm:resnet50 with l2.pt pooled over restricted-imagenet)"
     )
@@ -88,32 +90,32 @@ def test_an_experiment_has_its_summary_its_tables_and_the_curves_of_its_runs(fol
     page = write_report(folder).read_text()
     assert (folder / "report.html").exists()
     assert EVIL not in page
-    assert "leaves the least robust accuracy" in page
+    assert "leaves the lowest robust accuracy" in page
     assert 'id="curve-0-l2"' in page
     assert 'data-ending="tex"' in page
     assert "\\\\begin{table" in page, "the LaTeX to save"
     assert "mine plain, cw (l2): needs foolbox" in page
     assert 'class="card"' in page
-    assert "It was made from Python" in page
+    assert "The results were computed from Python" in page
 
 
 def test_the_pictures_are_of_our_attack(folder: Path) -> None:
-    (source,) = inputs_of(folder).sources
-    assert [series.label for series in source.series] == ["auto", "fmn"]
-    assert source.pictured("l2").label == "auto"
-    assert replace(source, preferred=("fmn",)).pictured("l2").label == "fmn"
+    (model,) = inputs_of(folder).models
+    assert [series.label for series in model.series] == ["auto", "fmn"]
+    assert model.pictured("l2").label == "auto"
+    assert replace(model, preferred=("fmn",)).pictured("l2").label == "fmn"
 
 
 def test_without_its_runs_an_experiment_still_has_its_tables(folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "results.json", tmp_path)
     page = write_report(tmp_path).read_text()
-    assert "2 of the 3 runs themselves are not in this directory" in page
+    assert "2 of the 3 runs of this experiment are not in its directory" in page
     assert "1 failed" in page
-    assert "leaves the least robust accuracy" in page
+    assert "leaves the lowest robust accuracy" in page
     assert 'id="curve-0-l2"' not in page
     assert 'href="#reliability"' not in page
     assert 'href="#gallery"' not in page
-    assert "made from Python" not in page
+    assert "computed from Python" not in page
 
 
 def test_a_run_that_does_not_read_is_said_to_have_failed(folder: Path, tmp_path: Path) -> None:
@@ -122,18 +124,18 @@ def test_a_run_that_does_not_read_is_said_to_have_failed(folder: Path, tmp_path:
     page = write_report(broken).read_text()
     assert "2 failed" in page
     assert "mine plain, fmn (l2): its run cannot be shown" in page
-    assert "are not in this directory" not in page
+    assert "are not in its directory" not in page
 
 
 def test_attacks_whose_shares_read_the_same_share_the_first_place() -> None:
     auto, fmn, pgd = (0.5, 0.25, 0.0), (0.5, 0.2501, 0.0), (0.75, 0.5, 0.25)
     (alone,) = sentences(results(cell("auto", auto), cell("pgd", pgd)))
     assert alone == (
-        "mine, l2: auto leaves the least robust accuracy, 25.0% on average over 1 model, best in 3 of 3 cells; "
+        "mine, l2: auto leaves the lowest robust accuracy, 25.0% on average over 1 model, best in 3 of 3 cells; "
         "pgd follows with 50.0%."
     )
     (shared,) = sentences(results(cell("auto", auto), cell("fmn", fmn), cell("pgd", pgd)))
-    assert "auto and fmn leave the least robust accuracy, 25.0% on" in shared
+    assert "auto and fmn leave the lowest robust accuracy, 25.0% on" in shared
     assert "best in 3 and 2 of 3 cells; pgd follows with 50.0%" in shared
     (all_of_them,) = sentences(results(cell("auto", auto), cell("fmn", auto)))
     assert all_of_them.endswith("best in 3 and 3 of 3 cells.")
@@ -146,16 +148,16 @@ def test_an_experiment_stands_alone(folder: Path) -> None:
 
 def test_restarts_and_gradients_are_drawn_if_the_experiment_has_them() -> None:
     table = cell("pdpgd", (0.5, 0.25, 0.0))
-    assert efforts(results(table)) is None
+    assert effects_section(results(table)) is None
     few, many = (replace(table, role="restarts", restarts=count, fooled=8, mean_distance=2 / count) for count in (1, 4))
     asked = replace(table, role="queries", gradients=10, penalty=1.0)
-    section = efforts(results(table, few, many, asked))
+    section = effects_section(results(table, few, many, asked))
     assert section is not None
     restarts, queries = (part.figures for part in section.parts)
     (line,) = restarts[0].chart["data"]
     assert (line["x"], line["y"]) == ([1.0, 4.0], [2.0, 0.5])
     assert queries[0].chart["data"][0]["y"] == [25.0]
-    assert "C = 1: 25" in queries[0].says
+    assert "C = 1: 25" in queries[0].description
 
 
 def partly_fooled(**other: object) -> list[Cell]:
@@ -169,29 +171,29 @@ def partly_fooled(**other: object) -> list[Cell]:
 
 
 def test_the_mean_over_restarts_is_over_the_samples_that_all_runs_fooled_and_says_so() -> None:
-    section = efforts(results(*partly_fooled()))
+    section = effects_section(results(*partly_fooled()))
     assert section is not None
     assert "Open marker: the run did not fool every" in section.lead
     (figure,) = section.parts[0].figures
     (line,) = figure.chart["data"]
     assert line["y"] == [0.5, 0.25]
     assert line["marker"]["symbol"] == ["circle-open"] * 2
-    assert figure.says == "With 4 restarts, FAB: 0.25. Over the 4 of 8 samples that every run fooled."
+    assert figure.description == "With 4 restarts, FAB: 0.25. Over the 4 of 8 samples that every run fooled."
 
 
 def test_means_over_other_samples_are_not_joined_by_a_line() -> None:
-    section = efforts(results(*partly_fooled(common=None, common_mean=None)))
+    section = effects_section(results(*partly_fooled(common=None, common_mean=None)))
     assert section is not None
     assert "not comparable with the others" in section.lead
     (figure,) = section.parts[0].figures
     (alone,) = figure.chart["data"]
     assert (alone["mode"], alone["text"], alone["showlegend"]) == ("markers+text", ["4 of 8", "6 of 8"], True)
-    assert figure.says == "With 4 restarts, FAB: 2 (over 6 of 8)."
+    assert figure.description == "With 4 restarts, FAB: 2 (over 6 of 8)."
 
 
 def test_runs_without_a_sample_in_common_have_no_chart() -> None:
-    section = efforts(results(*partly_fooled(common=0, common_mean=None)))
+    section = effects_section(results(*partly_fooled(common=0, common_mean=None)))
     assert section is not None
     (figure,) = section.parts[0].figures
     assert figure.chart is None
-    assert figure.says == "No sample was fooled by all runs."
+    assert figure.description == "No sample was fooled by all runs."

@@ -67,9 +67,9 @@ def test_a_panel_for_each_norm_and_model_with_each_attacks_points() -> None:
     lines = {line.get_label(): line for line in figure.axes[0].get_lines()}
     assert lines["FAB"].get_xdata().tolist() == [1, 3, 10, 30, 100]
     assert lines["FAB"].get_ydata().tolist() == pytest.approx([1.3 * n**-0.1 for n in (1, 3, 10, 30, 100)])
-    colours = {line.get_color() for line in lines.values()}
+    colors = {line.get_color() for line in lines.values()}
     markers = {line.get_marker() for line in lines.values()}
-    assert len(colours) == len(markers) == 2
+    assert len(colors) == len(markers) == 2
 
 
 def test_queries_are_drawn_as_the_mean_over_the_radii() -> None:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from pdpgd import Evaluation
 from pdpgd.report.gallery import BYTES, Gallery, chosen, gallery_of, rows_of
-from pdpgd.report.inputs import Shelf, Source, source_of_run
+from pdpgd.report.inputs import ExamplesByRun, ReportedModel, model_of_run
 
 SPREAD = [0.0, *np.linspace(0.1, 0.5, 11), np.inf, np.inf]
 
@@ -21,13 +21,13 @@ def pixels(address: str) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(content))))
 
 
-def gallery(source: Source, most: int, *, room: int = BYTES) -> Gallery:
-    return gallery_of([source], Shelf(source.runs, rows_of([source], most)), room=room)
+def gallery(model: ReportedModel, most: int, *, room: int = BYTES) -> Gallery:
+    return gallery_of([model], ExamplesByRun(model.runs, rows_of([model], most)), room=room)
 
 
 @pytest.fixture
-def source(evaluation: Evaluation) -> Source:
-    return source_of_run(evaluation)
+def model(evaluation: Evaluation) -> ReportedModel:
+    return model_of_run(evaluation)
 
 
 @pytest.mark.parametrize("most", [2, 4, 7, 14, 40])
@@ -49,10 +49,10 @@ def test_the_first_few_are_spread_as_all_are(changed: Callable[..., Evaluation])
     assert sorted(distances) == list(range(1, 15))
 
 
-def test_pictures_are_the_input_the_point_and_their_difference(source: Source, evaluation: Evaluation) -> None:
+def test_pictures_are_the_input_the_point_and_their_difference(model: ReportedModel, evaluation: Evaluation) -> None:
     inputs, points = evaluation.inputs(), evaluation.examples("linf")
     assert inputs is not None
-    cards = [card for card in gallery(source, 40).cards if card.norm == "linf" and card.status == "fooled"]
+    cards = [card for card in gallery(model, 40).cards if card.norm == "linf" and card.status == "fooled"]
     assert cards
     for card in cards:
         before, after, difference = map(pixels, card.pictures)
@@ -67,15 +67,15 @@ def test_pictures_are_the_input_the_point_and_their_difference(source: Source, e
 
 
 def test_what_was_not_fooled_has_its_input_alone(changed: Callable[..., Evaluation]) -> None:
-    cards = gallery(source_of_run(changed(distances={"linf": np.inf, "l0": 0.0})), 5).cards
+    cards = gallery(model_of_run(changed(distances={"linf": np.inf, "l0": 0.0})), 5).cards
     assert {card.status for card in cards} == {"not fooled", "initially wrong"}
     assert all(len(card.pictures) == 1 and not card.after for card in cards)
 
 
-def test_every_norm_has_as_many_fewer_where_there_is_no_room(source: Source) -> None:
-    every = gallery(source, 40)
+def test_every_norm_has_as_many_fewer_where_there_is_no_room(model: ReportedModel) -> None:
+    every = gallery(model, 40)
     size = sum(len(picture) for card in every.cards for picture in card.pictures)
-    some = gallery(source, 40, room=size // 3)
+    some = gallery(model, 40, room=size // 3)
     assert sum(len(picture) for card in some.cards for picture in card.pictures) <= size // 3
     counts = [sum(card.norm == norm for card in some.cards) for norm in ("linf", "l0")]
     assert abs(counts[0] - counts[1]) <= 1
@@ -85,13 +85,13 @@ def test_every_norm_has_as_many_fewer_where_there_is_no_room(source: Source) -> 
 
 def test_classes_have_their_names(changed: Callable[..., Evaluation]) -> None:
     names = ["ant", "bee", "cat", "dog", "elk"]
-    cards = gallery(source_of_run(changed(data={"classes": names})), 40).cards
+    cards = gallery(model_of_run(changed(data={"classes": names})), 40).cards
     assert {card.label_name for card in cards} <= set(names)
     assert all(card.after.split(" ")[0] in names for card in cards if card.status == "fooled")
 
 
 def test_samples_that_are_no_images_are_said_to_have_no_pictures(changed: Callable[..., Evaluation]) -> None:
-    found = gallery(source_of_run(changed(data={"shape": [108]})), 40)
+    found = gallery(model_of_run(changed(data={"shape": [108]})), 40)
     assert not found.cards
     assert "samples of the shape 108 are not images" in found.notes[0]
 
@@ -99,25 +99,25 @@ def test_samples_that_are_no_images_are_said_to_have_no_pictures(changed: Callab
 def test_a_run_that_did_not_keep_its_inputs_is_said_to_have_no_pictures(
     evaluation: Evaluation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = evaluation.store.examples
+    stored = evaluation.store.examples
     monkeypatch.setattr(
-        evaluation.store, "examples", lambda name: {key: each for key, each in kept(name).items() if key != "input"}
+        evaluation.store, "examples", lambda name: {key: each for key, each in stored(name).items() if key != "input"}
     )
-    found = gallery(source_of_run(evaluation), 40)
+    found = gallery(model_of_run(evaluation), 40)
     assert not found.cards
-    assert "before the inputs were kept" in found.notes[0]
+    assert "version that did not store the inputs" in found.notes[0]
 
 
 def test_each_chunk_is_read_once_for_traces_and_pictures(
-    evaluation: Evaluation, source: Source, monkeypatch: pytest.MonkeyPatch
+    evaluation: Evaluation, model: ReportedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    kept = evaluation.store.examples
-    monkeypatch.setattr(evaluation.store, "examples", lambda name: (read.append(name), kept(name))[1])
-    shelf = Shelf(source.runs, rows_of([source], 40))
+    stored = evaluation.store.examples
+    monkeypatch.setattr(evaluation.store, "examples", lambda name: (read.append(name), stored(name))[1])
+    examples = ExamplesByRun(model.runs, rows_of([model], 40))
     assert read == list(evaluation.chunks)
     for norm in evaluation.norms:
-        expected, found = evaluation.trace(norm), shelf.of(evaluation).traces[norm]
+        expected, found = evaluation.trace(norm), examples.of(evaluation).traces[norm]
         assert expected is not None
         assert found is not None
         assert np.array_equal(found.distances, expected.distances, equal_nan=True)

@@ -12,21 +12,21 @@ from pdpgd.errors import InvalidInputError, PdpgdError, StorageError
 from pdpgd.experiments.results import load_results
 from pdpgd.report.inputs import inputs_of
 from pdpgd.report.provenance import starts_of
-from pdpgd.report.sections import marks_of
+from pdpgd.report.sections import marked_radii
 from support.experiments import results_of, table_cells
 from support.models import tiny_conv_problem
 
 
 def test_two_runs_of_one_name_are_told_apart(evaluation: Evaluation) -> None:
-    labels = [source.label for source in inputs_of([evaluation, evaluation, evaluation]).sources]
+    labels = [model.label for model in inputs_of([evaluation, evaluation, evaluation]).models]
     assert labels[1:] == [f"{labels[0]} (2)", f"{labels[0]} (3)"]
 
 
 def test_a_comparison_has_a_series_an_attack_and_the_least_of_all(comparison: Comparison) -> None:
-    (source,) = inputs_of(comparison).sources
-    assert [series.label for series in source.series] == ["auto", "pdpgd", "pgd", "fmn"]
+    (model,) = inputs_of(comparison).models
+    assert [series.label for series in model.series] == ["auto", "pdpgd", "pgd", "fmn"]
     own = [row.distances for row in comparison.of("l2")]
-    assert np.array_equal(source.distances("l2"), np.min(own, axis=0))
+    assert np.array_equal(model.distances("l2"), np.min(own, axis=0))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def compared(tmp_path: Path) -> Path:
 def test_a_damaged_comparison_is_refused_by_its_name_and_written_again(old: str, new: str, compared: Path) -> None:
     path = compared / "comparison.json"
     content = path.read_bytes()
-    assert marks_of(inputs_of(compared), {})["l2"].radii
+    assert marked_radii(inputs_of(compared), {})["l2"].radii
     flipped(path, old, new)
     with pytest.raises(
         StorageError, match=r"comparison\.json: expected the numbers of a comparison.*start the command"
@@ -85,7 +85,7 @@ def test_a_comparison_of_before_it_had_a_checksum_is_read(compared: Path) -> Non
     path = compared / "comparison.json"
     entries = json.loads(path.read_text())
     path.write_text(json.dumps({name: value for name, value in entries.items() if name != "sha256"}))
-    assert [series.label for series in inputs_of(compared).sources[0].series] == ["auto"]
+    assert [series.label for series in inputs_of(compared).models[0].series] == ["auto"]
 
 
 def test_a_damaged_start_of_a_run_is_named_and_not_shown(compared: Path) -> None:
@@ -133,15 +133,15 @@ def test_no_source_and_a_strange_one_are_refused() -> None:
 
 def test_radii_are_those_asked_for_then_the_papers_then_quantiles(changed: Callable[..., Evaluation]) -> None:
     shipped = inputs_of(changed(model={"source": "mnist-plain"}, data={"name": "mnist-1000"}))
-    assert marks_of(shipped, {"linf": [0.2, 0.1]})["linf"].radii == (0.1, 0.2)
-    assert marks_of(shipped, {})["linf"].radii == (0.03, 0.05, 0.07, 0.09, 0.11)
-    own = marks_of(inputs_of(changed(distances={"linf": np.linspace(0.1, 1.4, 14)})), {})["linf"]
+    assert marked_radii(shipped, {"linf": [0.2, 0.1]})["linf"].radii == (0.1, 0.2)
+    assert marked_radii(shipped, {})["linf"].radii == (0.03, 0.05, 0.07, 0.09, 0.11)
+    own = marked_radii(inputs_of(changed(distances={"linf": np.linspace(0.1, 1.4, 14)})), {})["linf"]
     assert own.radii == (0.2, 0.5, 0.7, 1.0, 1.3)
     assert own.middle == 0.7
-    assert "linf" not in marks_of(inputs_of(changed(distances={"linf": np.inf})), {})
+    assert "linf" not in marked_radii(inputs_of(changed(distances={"linf": np.inf})), {})
 
 
 @pytest.mark.parametrize("radii", [{"l2": [0.1]}, {"linf": [0.0]}, {"linf": [float("nan")]}, {"linf": ["a"]}])
 def test_wrong_radii_are_refused(radii: dict[str, list[float]], evaluation: Evaluation) -> None:
     with pytest.raises(InvalidInputError, match="radii: expected"):
-        marks_of(inputs_of(evaluation), radii)
+        marked_radii(inputs_of(evaluation), radii)

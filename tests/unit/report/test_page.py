@@ -63,9 +63,12 @@ def test_a_page_says_first_what_fools_half_of_the_images(
 ) -> None:
     page = Outline(write(changed(distances={"linf": 0.031, "l0": np.inf})))
     text = " ".join(" ".join(page.text).split())
-    assert "Half of the right images are fooled by a change of 0.031 or less (linf)." in text
-    assert "Most of the right images withstood every change that was tried: 14 of 14 were not fooled (l0)." in text
-    assert text.index("Half of the right") < text.index("Clean accuracy") < text.index("Wilson")
+    assert "Half of the correctly classified images are fooled by a perturbation of size 0.031 or less (linf)." in text
+    assert (
+        "For most of the correctly classified images no adversarial example was found: 14 of 14 were not fooled (l0)."
+        in text
+    )
+    assert text.index("Half of the correctly classified") < text.index("Clean accuracy") < text.index("Wilson")
 
 
 @pytest.mark.parametrize("kind", ["run", "two runs", "comparison", "nothing fooled", "nothing right"])
@@ -124,7 +127,7 @@ def test_json_inside_a_script_cannot_end_it() -> None:
 def test_the_gallery_is_left_out_where_it_is_not_wanted(write: Callable[..., str], evaluation: Evaluation) -> None:
     page = write(evaluation, gallery=0)
     assert "<img" not in page
-    assert "No pictures were asked for." in page
+    assert "No pictures were requested." in page
 
 
 def test_wrong_calls_are_refused(evaluation: Evaluation, tmp_path: Path) -> None:
@@ -149,14 +152,14 @@ def test_a_comparison_is_not_called_more_trusted_than_was_looked(
     write: Callable[..., str], comparison: Comparison, evaluation: Evaluation
 ) -> None:
     page = write(comparison)
-    assert "not checked: a look at the model alone raised no alarm" in page
+    assert "not checked: the checks of the model alone raised no alarm" in page
     assert "trusted" not in headline_of(page)
-    assert "a look at the model alone" not in write(evaluation)
+    assert "the checks of the model alone" not in write(evaluation)
     rows = comparison.as_json()["l2"]["attacks"]
     assert {row["reliability"] for row in rows if row["failure"] is None} == {"not checked"}
 
 
 def headline_of(page: str) -> str:
-    """What a reader sees of the page's reliability first."""
+    """The reliability verdict at the top of the page."""
     start = page.index("<strong>Reliability")
     return page[start : page.index("</p>", start)]

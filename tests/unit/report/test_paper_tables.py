@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pdpgd.experiments.results import Cell, Results
-from pdpgd.report.experiment import section
+from pdpgd.report.experiment import tables_section
 from pdpgd.report.paper_tables import tables, write_tables
-from pdpgd.report.table import Item, Table, to_csv, to_latex, to_markdown
+from pdpgd.report.table import Table, TableCell, to_csv, to_latex, to_markdown
 from pdpgd.report.wording import DASH, attack_name, norm_name, radius_name
 from support.experiments import COSTS, SAMPLES, cell, dataset_info, failed, results_of, table_cells
 
@@ -39,12 +39,12 @@ def made(results: Results) -> dict[str, Table]:
     return {table.name: table for table in tables(results)}
 
 
-def row(table: Table, *labels: str) -> tuple[Item, ...]:
+def row(table: Table, *labels: str) -> tuple[TableCell, ...]:
     (found,) = [each for each in table.rows if tuple(item.value for item in each[: len(labels)]) == labels]
     return found[len(labels) :]
 
 
-def texts(items: tuple[Item, ...]) -> list[str]:
+def texts(items: tuple[TableCell, ...]) -> list[str]:
     return [item.text + (f" ({item.paper_text})" if item.paper_text else "") for item in items]
 
 
@@ -122,10 +122,10 @@ def test_a_mean_over_fewer_samples_is_marked_in_every_form(made: dict[str, Table
     over = {(line["norm"], line["attack"]): line["plain (over)"] for line in lines}
     assert {key: text for key, text in over.items() if text} == {(LINF, "DeepFool"): "90 of 98"}
     assert "linf-at (over)" not in lines[0], "a column for those alone that have such"
-    (sheet,) = [each for each in section(results).parts[0].sheets if each.id == "paper-table-3-mnist"]
-    (cells,) = [cells for cells in sheet.rows if [cell.text for cell in cells[:2]] == [LINF, "DeepFool"]]
-    assert (cells[2].text, cells[2].value, cells[2].strong) == ("0.0100* (0.082)", 0.01, False)
-    assert f"* DeepFool in {LINF} fooled 90 of 98 on plain." in sheet.about
+    (shown,) = [each for each in tables_section(results).parts[0].tables if each.name == "paper-table-3-mnist"]
+    (cells,) = [cells for cells in shown.rows if [cell.text for cell in cells[:2]] == [LINF, "DeepFool"]]
+    assert (cells[2].display, cells[2].value, cells[2].bold) == ("0.0100* (0.082)", 0.01, False)
+    assert f"* DeepFool in {LINF} fooled 90 of 98 on plain." in shown.explanation
 
 
 def test_the_best_mean_is_one_over_all_samples_or_none() -> None:

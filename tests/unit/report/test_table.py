@@ -9,7 +9,7 @@ import re
 import pytest
 
 from pdpgd.report.page import TEMPLATES
-from pdpgd.report.table import FORMULA, Item, Table, latex_text, markdown_text, to_csv, to_latex, to_markdown
+from pdpgd.report.table import FORMULA, Table, TableCell, latex_text, markdown_text, to_csv, to_latex, to_markdown
 
 NASTY = 'a|b <script> 100% & _x_ #1 {y} \\z ~ ^ $5 *w* `q` [l](u) &lt; "n"'
 
@@ -23,9 +23,9 @@ def table() -> Table:
         headings=("norm", "attack", "mean", "times"),
         spans=(("", 2), ("plain", 2)),
         rows=(
-            (Item("linf"), Item("B&B"), Item(100 * 0.936, 1, paper=57.51), Item(2.0)),
-            (Item("linf"), Item("PGD"), Item(12.04, 1, bold=True), Item(None)),
-            (Item("l2"), Item("PGD"), Item(None, 1, paper=1.0), Item(0.0, bold=True)),
+            (TableCell("linf"), TableCell("B&B"), TableCell(100 * 0.936, 1, paper=57.51), TableCell(2.0)),
+            (TableCell("linf"), TableCell("PGD"), TableCell(12.04, 1, bold=True), TableCell(None)),
+            (TableCell("l2"), TableCell("PGD"), TableCell(None, 1, paper=1.0), TableCell(0.0, bold=True)),
         ),
         grouped=True,
         notes=("C&W failed on plain_net (MemoryError).",),
@@ -88,7 +88,7 @@ def test_csv_has_every_digit_and_the_paper_in_columns_of_its_own(table: Table) -
 def test_what_a_spreadsheet_would_run_is_a_text_in_csv(text: str, field: str) -> None:
     """In headings, which have no space before them, and in rows."""
     heading = text if text == field else f"'{text.strip()}"
-    table = Table(name="t", title="", caption="", headings=(text, "x"), rows=((Item(text), Item(-0.5)),))
+    table = Table(name="t", title="", caption="", headings=(text, "x"), rows=((TableCell(text), TableCell(-0.5)),))
     lines = list(csv.reader(io.StringIO(to_csv(table), newline="")))
     assert lines == [[heading, "x"], [field, "-0.5"]]
 
@@ -99,7 +99,7 @@ def test_the_page_and_the_files_have_one_rule_for_what_a_spreadsheet_would_run()
 
 
 def test_texts_of_any_kind_come_through(table: Table) -> None:
-    nasty = Table(name="t", title=NASTY, caption=NASTY, headings=(NASTY,), rows=((Item(NASTY),),), notes=(NASTY,))
+    nasty = Table(name="t", title=NASTY, caption=NASTY, headings=(NASTY,), rows=((TableCell(NASTY),),), notes=(NASTY,))
     tex = to_latex(nasty)
     bare = re.sub(r"\\[\\%&#_{}$]", "", tex)
     assert bare.count("{") == bare.count("}")
@@ -133,4 +133,4 @@ def test_a_text_says_the_same_in_either(text: str, latex: str, markdown: str) ->
 
 def test_a_row_of_another_length_is_refused() -> None:
     with pytest.raises(AssertionError):
-        Table(name="t", title="", caption="", headings=("a", "b"), rows=((Item("x"),),))
+        Table(name="t", title="", caption="", headings=("a", "b"), rows=((TableCell("x"),),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -79,6 +80,21 @@ def test_a_run_that_is_not_finished_is_refused(runs: Path, tmp_path: Path, capsy
     assert main(["report", str(broken)]) == 4
     assert "expected a finished run, got one where preflight is missing" in capsys.readouterr().err
     assert not (broken / "report.html").exists()
+
+
+@pytest.mark.parametrize("source", ["plain", "compared"])
+def test_a_report_never_loads_torch(source: str, runs: Path, tmp_path: Path) -> None:
+    """In a fresh process, since the tests themselves load torch."""
+    command = ["report", str(runs / source), "--out", str(tmp_path / "page.html")]
+    program = (
+        "import sys\nfrom pdpgd.cli import main\n"
+        f"assert main({command!r}) == 0\n"
+        "loaded = [name for name in sys.modules if name.split('.')[0] == 'torch']\n"
+        "assert not loaded, loaded[:3]"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "page.html").stat().st_size > 1e6
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,7 @@ def partly_fooled(panels: Iterable[Panel]) -> tuple[bool, bool]:
     return any(not point.part for point in points), any(point.part for point in points)
 
 
-ALONE = (
-    "Open marker with n of m: the mean is over the n samples that this run fooled, and not comparable with the others."
-)
+ALONE = "Open marker with n of m: the mean over the n samples that this run fooled, not comparable with the others."
 
 
 FOLDER = "figures"

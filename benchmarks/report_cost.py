@@ -1,8 +1,8 @@
-"""What a report costs: seconds to write, bytes, and seconds until a browser shows it.
+"""Measure the cost of a report: seconds to write it, its size, and seconds until a browser shows it.
 
 Evaluates a shipped net on 1000 images in four norms, with a budget so small that it takes about a minute, writes the
-page, and opens it from disk in headless Chromium: by the browser's own clock, until the page is loaded, and until the
-first chart is drawn.
+page, and opens it from disk in headless Chromium. The browser's clock measures the time until the page is loaded and
+until the first chart is drawn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ return chart && page.loadEventEnd ? [page.loadEventEnd / 1000, chart.startTime /
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", type=Path, help="a run that is there already (default: one is made)")
+    parser.add_argument("--run", type=Path, help="directory of an existing run (default: compute one)")
     parser.add_argument("--limit", type=int, default=1000)
     parser.add_argument("--budget", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=5)
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def opened(page: Path) -> tuple[float, float]:
-    """Seconds until it is loaded, and until its first chart is drawn, in a browser that has just begun."""
+    """Seconds until the page is loaded, and until its first chart is drawn, in a browser that has just started."""
     driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
     if driver is None or chromium is None:
         sys.exit("needs Chromium and its driver: apt-get install chromium chromium-driver")

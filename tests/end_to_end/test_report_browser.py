@@ -27,7 +27,7 @@ def chrome() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory, chrome: Any) -> Path:
-    """Two nets side by side. After the browser, so that nothing is made where there is none."""
+    """Two nets side by side. The fixture needs the browser first, so that nothing is computed without one."""
     folder = tmp_path_factory.mktemp("report")
     for net in ("mnist-plain", "mnist-linf-at"):
         assert main(["evaluate", net, *RUN, "--out", str(folder / net), "--json"]) == 0
@@ -57,10 +57,10 @@ def opened(chrome: Any, page: Path) -> Iterator[Any]:
 
 
 def until(holds: Callable[[], Any]) -> Any:
-    """What it gives, as soon as that is something."""
+    """Wait for a true value, and return it."""
     end = time.monotonic() + PATIENCE
     while not (found := holds()):
-        assert time.monotonic() < end, "it did not come about in time"
+        assert time.monotonic() < end, "expected it to hold in time"
         time.sleep(0.05)
     return found
 

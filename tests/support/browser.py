@@ -1,4 +1,4 @@
-"""A real browser for pages that are opened from disk: headless Chromium, driven by its own driver."""
+"""A real browser for pages that are opened from disk: headless Chromium, driven through chromedriver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BROWSER = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stabl
 
 @contextmanager
 def browser(*, width: int = 1280, height: int = 900) -> Iterator[Any]:
-    """Chromium with its console and its network written down; skips the test where there is none."""
+    """Start Chromium with logs of its console and its network requests; skip the test if it is not installed."""
     driver, chromium = (next(filter(None, map(shutil.which, names)), None) for names in (DRIVER, BROWSER))
     if driver is None or chromium is None:
         pytest.skip("needs Chromium and its driver: apt-get install chromium chromium-driver")
@@ -25,7 +25,7 @@ def browser(*, width: int = 1280, height: int = 900) -> Iterator[Any]:
 
     options = ChromeOptions()
     options.binary_location = chromium
-    # Chromium as root refuses its sandbox; the shared memory of a container is small.
+    # Chromium refuses its sandbox as root, and containers have little shared memory.
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars"):
         options.add_argument(argument)
     options.add_argument(f"--window-size={width},{height}")
@@ -38,12 +38,12 @@ def browser(*, width: int = 1280, height: int = 900) -> Iterator[Any]:
 
 
 def complaints(chrome: Any) -> list[str]:
-    """What the console has that is an error or a warning."""
+    """Errors and warnings in the console."""
     return [entry["message"] for entry in chrome.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
 
 def requests(chrome: Any) -> list[str]:
-    """The addresses that were asked for over a network, of whatever kind."""
+    """Addresses that were requested over a network."""
     events = [json.loads(entry["message"])["message"] for entry in chrome.get_log("performance")]
     addresses = [
         event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"
@@ -52,7 +52,7 @@ def requests(chrome: Any) -> list[str]:
 
 
 def resize(chrome: Any, width: int, height: int = 900) -> None:
-    """Of the page itself: a window has a least width, a phone has not."""
+    """Resize the page itself: windows have a minimum width, phones do not."""
     chrome.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},

@@ -1,4 +1,4 @@
-"""Methods of attacks, framed for one norm."""
+"""Attack methods in the common frame, for one norm."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def assert_near_exact(
     passes: tuple[int, int] | None,
     lost: int = 0,
 ) -> None:
-    """No nearer than the boundary, no farther than `slack` allows, every pass counted; so many of them, if it says.
+    """Assert that distances lie between the exact one and `slack` times it, and that every pass is counted.
 
-    `lost` samples at the most are not found: an attack may come to rest on the boundary, where a last bit decides.
+    At most `lost` samples may be missed: an attack may stop on the boundary, where the last bit decides. If `passes` is
+    given, each sample costs exactly these forward and backward passes.
     """
     labels, counting = model.labels(inputs), Counting(model)
     least = to_each_class(model, inputs, labels, norm).amin(1)

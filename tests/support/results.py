@@ -1,4 +1,4 @@
-"""What holds for the result of every attack, whichever it is."""
+"""Assertions that hold for the result of every attack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.rounding import point_error, size_error
 
 
 def assert_left_alone(result: AttackResult, inputs: Tensor, wrong: list[int]) -> None:
-    """Inputs that the model gets wrong as they are cost one forward pass, and stand as they came."""
+    """Assert that misclassified inputs cost one forward pass and are returned unchanged."""
     assert result.found[wrong].all()
     assert result.distances[wrong].tolist() == [0] * len(wrong)
     assert torch.equal(result.adversarials[wrong], inputs[wrong])
@@ -30,9 +30,9 @@ def assert_shapes_and_dtypes(result: AttackResult, inputs: Tensor) -> None:
 
 
 def assert_sizes(result: AttackResult, inputs: Tensor, norm: str | Norm, *, at: Tensor | None = None) -> None:
-    """The distances are the sizes of the perturbations, `at` some of the samples or at all of them.
+    """Assert that the distances are the sizes of the perturbations, for the samples in `at` or for all.
 
-    Each is a sum that the attack took in a batch of its own, and in an order of its own: see `size_error`.
+    The attack computed each as a sum in its own batch and order, so they agree up to `size_error`.
     """
     rows = torch.ones_like(result.found) if at is None else at
     delta = (result.adversarials - inputs)[rows]
@@ -42,13 +42,13 @@ def assert_sizes(result: AttackResult, inputs: Tensor, norm: str | Norm, *, at: 
 
 
 def within_radius(points: Tensor, inputs: Tensor, norm: str, radius: float) -> Tensor:
-    """Which points are in the ball: the projection rounds a sum, the point is rounded, and its size is a sum again."""
+    """Which points are in the ball, up to rounding of the projection, of the point and of its size."""
     size = norm_of(norm).size(points - inputs).double()
     return size <= radius * (1 + 2 * size_error(points, norm)) + point_error(points, norm)
 
 
 def answers(model: nn.Module, inputs: Tensor) -> Tensor:
-    """The classes that the model gives them."""
+    """The classes that the model predicts."""
     with torch.no_grad():
         classes: Tensor = model(inputs).argmax(1)
     return classes

@@ -1,1 +1,1 @@
-"""Results for people: a page that opens from disk, tables and figures. Made from what runs have kept; runs nothing."""
+"""Reports on stored results: an HTML page that opens from disk, tables and figures. Nothing here loads torch."""

@@ -159,7 +159,8 @@ def _sentence_on_attacks(model: ReportedModel, norm: str) -> str:
     if statistics[first].mean_accuracy == statistics[second].mean_accuracy:
         return f"In {norm}, {first} and {second} leave the lowest robust accuracy: {least}."
     return (
-        f"In {norm}, {first} leaves the lowest robust accuracy: {least}, best at {statistics[first].times_best}; "
+        f"In {norm}, {first} leaves the lowest robust accuracy: {least}, best at {statistics[first].times_best} of "
+        f"{radii}; "
         f"{second} follows with {wording.share(statistics[second].mean_accuracy)}."
     )
 

@@ -1,4 +1,4 @@
-"""What the tables say of results that are known by hand."""
+"""The paper's tables for results that are known by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table as Markdown, LaTeX and CSV, whatever its texts are made of."""
+"""Tables as Markdown, LaTeX and CSV, with arbitrary texts."""
 
 from __future__ import annotations
 

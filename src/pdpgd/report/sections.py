@@ -80,7 +80,7 @@ def _radii_of(inputs: ReportInputs, norm: str, given: Sequence[float]) -> Marked
 
 
 def _radii_of_paper(model: ReportedModel, norm: str) -> tuple[float, ...]:
-    """The paper's radii, if the names of model and data tell which model of the paper this one is like."""
+    """The paper's radii, if the names of model and data identify the model of the paper that it resembles."""
     spec = model.evaluation.spec
     case = paper_case(str(spec.model["source"]), str(spec.data["name"]))
     return () if case is None else PAPER_RADII.get((case[0], norm, case[1]), ())

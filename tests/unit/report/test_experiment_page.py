@@ -70,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_models_of_one_source_are_told_apart_by_their_weights_and_pool(folder: Path) -> None:
+def test_models_of_one_source_are_distinguished_by_their_weights_and_pool(folder: Path) -> None:
     inputs = inputs_of(folder)
     assert inputs.experiment is not None
     named = ModelInfo(

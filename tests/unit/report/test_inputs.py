@@ -17,7 +17,7 @@ from support.experiments import results_of, table_cells
 from support.models import tiny_conv_problem
 
 
-def test_two_runs_of_one_name_are_told_apart(evaluation: Evaluation) -> None:
+def test_two_runs_of_one_name_get_distinct_labels(evaluation: Evaluation) -> None:
     labels = [model.label for model in inputs_of([evaluation, evaluation, evaluation]).models]
     assert labels[1:] == [f"{labels[0]} (2)", f"{labels[0]} (3)"]
 

@@ -9,7 +9,22 @@ import re
 import pytest
 
 from pdpgd.report.page import TEMPLATES
-from pdpgd.report.table import FORMULA, Table, TableCell, latex_text, markdown_text, to_csv, to_latex, to_markdown
+from pdpgd.report.table import (
+    FORMULA,
+    Table,
+    TableCell,
+    distance_cell,
+    latex_text,
+    markdown_text,
+    mean_cell,
+    number_cell,
+    share_cell,
+    table_of,
+    text_cell,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
 
 NASTY = 'a|b <script> 100% & _x_ #1 {y} \\z ~ ^ $5 *w* `q` [l](u) &lt; "n"'
 
@@ -129,6 +144,32 @@ def test_texts_of_any_kind_come_through(table: Table) -> None:
 def test_a_text_says_the_same_in_either(text: str, latex: str, markdown: str) -> None:
     assert latex_text(text) == latex
     assert markdown_text(text) == markdown
+
+
+@pytest.mark.parametrize(
+    ("cell", "display", "data_value"),
+    [
+        (text_cell("B&B"), "B&B", "B&B"),
+        (number_cell(1234567), "1,234,567", "1234567"),
+        (number_cell(float("nan")), "\N{EN DASH}", ""),
+        (share_cell(0.84219874), "84.2%", "0.842199"),
+        (distance_cell(0.123456789, "l2"), "0.123", "0.1234568"),
+        (distance_cell(float("inf"), "l2"), "not fooled", "inf"),
+        (distance_cell(float("nan"), "l2"), "\N{EN DASH}", ""),
+        (mean_cell(12.0, "l0", whole=False), "12*", "12.0"),
+        (mean_cell(None, "l0", whole=True), "\N{EN DASH}", ""),
+        (TableCell(93.64, 1, paper=57.5, part="43 of 46"), "93.6* (57.5)", "93.64"),
+    ],
+)
+def test_a_cell_of_the_page_is_displayed_briefly_and_saved_with_all_digits(
+    cell: TableCell, display: str, data_value: str
+) -> None:
+    assert (cell.display, cell.data_value) == (display, data_value)
+
+
+def test_columns_with_numbers_are_numeric_even_if_some_are_missing() -> None:
+    rows = [[text_cell("a"), number_cell(3), TableCell(None)], [text_cell("b"), TableCell(None), TableCell(None)]]
+    assert table_of("t", "", ("x", "y", "z"), rows).numeric == (False, True, False)
 
 
 def test_a_row_of_another_length_is_refused() -> None:

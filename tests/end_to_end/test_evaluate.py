@@ -77,8 +77,8 @@ def test_a_requirement_that_is_not_met_has_an_exit_code_of_its_own(place: Path) 
 def test_a_different_call_in_the_same_directory_is_refused_with_the_differences(place: Path) -> None:
     done = run("evaluate", *SMALL, "--norm", "l2", "--seed", "7", "--out", "run", at=place)
     assert done.returncode == 2
-    assert "norms: linf, l2 there, l2 asked" in done.stderr
-    assert "seed: 0 there, 7 asked" in done.stderr
+    assert "norms: linf, l2 stored, l2 requested" in done.stderr
+    assert "seed: 0 stored, 7 requested" in done.stderr
 
 
 def test_a_directory_that_cannot_be_written_has_the_exit_code_of_unfinished_runs(tmp_path: Path) -> None:

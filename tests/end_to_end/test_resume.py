@@ -157,7 +157,7 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process_behind(
         _, said = process.communicate(timeout=PATIENCE)
         until(lambda: all(map(gone, helpers)))
     assert process.returncode == -signal.SIGINT
-    assert f"KeyboardInterrupt: stopped; 2 of 3 chunks are kept in {tmp_path / 'run'}" in said
+    assert f"KeyboardInterrupt: stopped; 2 of 3 chunks are stored in {tmp_path / 'run'}" in said
     assert said.count("Traceback") == 1
     assert receipts(tmp_path / "run") == {"chunk-00000", "chunk-00001"}
     goes_on_to_the_same_bits(call, tmp_path)
@@ -185,6 +185,6 @@ def test_a_file_that_cannot_be_written_stops_the_run_and_spoils_nothing(call: di
     last = said.strip().splitlines()[-1]
     assert last.startswith("pdpgd.errors.StorageError")
     assert "File too large" in last
-    assert "nothing that was done is lost (2 chunks): make room, and start the same command again" in last
+    assert "no finished work is lost (2 chunks): free some space, and start the same command again" in last
     assert receipts(tmp_path / "run") == {"chunk-00000", "chunk-00001"}
     goes_on_to_the_same_bits(call, tmp_path)

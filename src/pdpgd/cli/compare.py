@@ -171,7 +171,7 @@ def _statistics(comparison: Comparison, norm: str) -> Table:
         table.add_row(
             row.label + _broken(row),
             f"{found['fooled'] / max(1, found['right']):.1%}",
-            f"{mean}{PARTIAL}" if row.partial else mean,
+            f"{mean}{PARTIAL}" if row.searched and not row.fooled_all else mean,
             f"{mine.mean_accuracy:.2%}",
             str(mine.times_best),
             f"{100 * mine.mean_gap:.2f}",
@@ -186,7 +186,7 @@ def _partial_note(comparison: Comparison) -> str:
     """Explain the star at a mean, if there is one."""
     from pdpgd.runs.metrics import PARTIAL
 
-    if not any(row.partial for norm in comparison.radii for row in comparison.of(norm)):
+    if not any(row.searched and not row.fooled_all for norm in comparison.radii for row in comparison.of(norm)):
         return ""
     return f"{PARTIAL} not all were fooled, so it is not comparable with a mean over all samples.\n"
 

@@ -207,7 +207,7 @@ def _table(evaluation: Evaluation) -> Table:
         table.add_row(
             norm,
             *(str(counts[name]) for name in ("fooled", "not fooled", "unverified")),
-            mean if evaluation.whole(norm) else f"{mean}{PARTIAL}",
+            mean if evaluation.fooled_all(norm) else f"{mean}{PARTIAL}",
             *medians,
             str(numbers["fragile"]),
         )
@@ -218,7 +218,7 @@ def _means(evaluation: Evaluation) -> str:
     """Say below the table over which samples its distances are taken."""
     from pdpgd.runs.metrics import PARTIAL
 
-    if all(map(evaluation.whole, evaluation.norms)):
+    if all(map(evaluation.fooled_all, evaluation.norms)):
         return (
             "Distances are over all correctly classified samples, which were all fooled.\n"
             "8-bit median: after quantizing the adversarial examples to 8 bits.\n"

@@ -202,7 +202,7 @@ class Processes:
             yield from completed(self._submit, jobs, at_once=2 * self._workers)
         except BrokenProcessPool as error:
             raise EngineError(
-                "a worker process died (out of memory, or killed); nothing that was done is lost: "
+                "a worker process died (out of memory, or killed); no finished work is lost: "
                 "start the same command again, with fewer workers if memory was short"
             ) from error
 

@@ -101,7 +101,7 @@ class Run:
         if needs_gradients(self.attack) and measured.gradient_path is False:
             self.error = NoGradientError(_no_gradient(self.attack.name))
             return
-        self.listener.checked(reliability.before(measured))
+        self.listener.checked(reliability.model_checks(measured))
 
     def other_jobs(self) -> Iterator[Job]:
         """Yield all other pending jobs; they may be executed in any order."""
@@ -140,7 +140,7 @@ class Run:
         chunks = chunks_of(self._jobs)
         done = sum(name in self._done for name in chunks)
         where = "" if self.store.folder is None else f" in {self.store.folder}"
-        return f"{done} of {len(chunks)} chunks are kept{where}"
+        return f"{done} of {len(chunks)} chunks are stored{where}"
 
     def evaluation(self) -> Evaluation:
         """Return the results of the run; raise the error that prevented them."""

@@ -54,7 +54,7 @@ def _run_numbers(models: Sequence[ReportedModel]) -> Table:
                     *([text_cell(model.label)] if len(models) > 1 else []),
                     text_cell(norm),
                     *(number_cell(counts[name]) for name in records.STATUSES),
-                    mean_cell(numbers["mean"], norm, whole=model.evaluation.whole(norm)),
+                    mean_cell(numbers["mean"], norm, whole=model.evaluation.fooled_all(norm)),
                     *(distance_cell(np.nan if size is None else size, norm) for size in sizes),
                     number_cell(numbers["fragile"]),
                 ]
@@ -71,7 +71,7 @@ def _comparison_numbers(model: ReportedModel, norm: str, id: str) -> list[Table]
     assert comparison is not None
     statistics, accuracies = comparison.statistics(norm), comparison.accuracies(norm)
     numbers = {row["attack"]: row for row in comparison.as_json()[norm]["attacks"]}
-    partial = {row.label for row in comparison.of(norm) if row.partial}
+    partial = {row.label for row in comparison.of(norm) if row.searched and not row.fooled_all}
     rows = []
     for label, mine in statistics.items():
         found = numbers[label]

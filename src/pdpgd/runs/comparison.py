@@ -1,7 +1,8 @@
-"""What came of several attacks on the same samples, by the paper's statistics."""
+"""Results of several attacks on the same samples, with the paper's statistics."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,34 +19,51 @@ from pdpgd.runs.spec import AttackSpec
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one attack in one norm."""
+    """The result of one attack in one norm.
+
+    Attributes:
+        attack: The attack.
+        norm: The norm that it minimizes.
+        evaluation: Its run; None if it failed. Apart from `label` and `searched`, properties and methods need it.
+        failure: Why it failed; None if it did not.
+    """
 
     attack: AttackSpec
     norm: str
     evaluation: Evaluation | None
-    """None if it failed."""
     failure: str | None
-    """Why."""
 
     @property
     def label(self) -> str:
+        """The attack as users write it: NAME or NAME:RESTARTS."""
         return self.attack.label
 
     @property
     def distances(self) -> NDArray[Any]:
-        """Of the attack's own points, as the referee has verified them; 0: wrong to begin with, inf: not fooled."""
+        """Verified distances of the attack's own adversarial examples, one per sample.
+
+        0 for samples that were misclassified before the attack, inf for those that were not fooled.
+        """
         assert self.evaluation is not None
         return self.evaluation.own_distances(self.norm)
 
     @property
     def searched(self) -> bool:
-        """Whether it looked for the smallest perturbation, and not within given radii."""
+        """Whether the attack minimizes the perturbation, rather than attacking within given radii."""
         return self.evaluation is None or "radii" not in self.evaluation.spec.settings
 
     @property
+    def fooled_all(self) -> bool:
+        """Whether every correctly classified sample was fooled, so that the mean distance includes all of them."""
+        return not bool(np.isinf(self.distances).any())
+
+    @property
     def partial(self) -> bool:
-        """Whether its mean distance is over fewer than all correctly classified samples, as some were not fooled."""
-        return self.searched and bool(np.isinf(self.distances).any())
+        """Deprecated: use `searched and not fooled_all`."""
+        warnings.warn(
+            "Row.partial is deprecated: write row.searched and not row.fooled_all", DeprecationWarning, stacklevel=2
+        )
+        return self.searched and not self.fooled_all
 
     @property
     def broken(self) -> int:
@@ -54,48 +72,98 @@ class Row:
         return sum(len(each.faults) for each in self.evaluation.stats)
 
     def passes(self) -> float:
-        """Forward + backward, of all samples that are right, each."""
+        """Compute the cost of the attack.
+
+        Returns:
+            Mean number of forward plus backward passes per correctly classified sample.
+        """
         assert self.evaluation is not None
         spent = sum(each.forwards.attacks + each.backwards.attacks for each in self.evaluation.stats)
         return spent / max(1, int((self.distances > 0).sum()))
 
     def seconds(self) -> float:
-        """Of the attack alone, without the referee."""
+        """Compute the wall time of the attack.
+
+        Returns:
+            Seconds that the attack itself took, without the referee.
+        """
         assert self.evaluation is not None
         return float(sum(each.seconds_by_stage[self.norm] for each in self.evaluation.stats))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of all of them."""
+    """The results of several attacks on the same samples, as `compare` returns them.
+
+    Attributes:
+        rows: One row per attack and norm, failed ones included.
+        radii: Radii at which robust accuracy is compared, by norm.
+        folder: Directory of the results; None if they are in memory only.
+
+    Example:
+        >>> result = compare("mnist-plain", "mnist-1000", norms=["l2"], attacks=["auto", "fab"])  # doctest: +SKIP
+        >>> result.statistics("l2")["auto"].mean_accuracy  # doctest: +SKIP
+    """
 
     rows: tuple[Row, ...]
     radii: Mapping[str, tuple[float, ...]]
-    """At which robust accuracy is compared, by norm."""
     folder: Path | None
 
     def of(self, norm: str) -> list[Row]:
-        """Those that came to an end."""
+        """Return the rows of a norm whose attack finished.
+
+        Args:
+            norm: One of the norms of the comparison.
+
+        Returns:
+            The rows, in the order of the attacks.
+        """
         return [row for row in self.rows if row.norm == norm and row.evaluation is not None]
 
     def failed(self, norm: str) -> list[Row]:
+        """Return the rows of a norm whose attack failed.
+
+        Args:
+            norm: One of the norms of the comparison.
+
+        Returns:
+            The rows, in the order of the attacks, each with the reason.
+        """
         return [row for row in self.rows if row.norm == norm and row.evaluation is None]
 
     def accuracies(self, norm: str) -> dict[str, NDArray[Any]]:
-        """Robust accuracy at the radii, by attack."""
+        """Compute the robust accuracy that each attack leaves.
+
+        Args:
+            norm: One of the norms of the comparison.
+
+        Returns:
+            Robust accuracy at each of the radii, by the label of the attack.
+        """
         return {
             row.label: np.array([metrics.robust_accuracy(row.distances, radius) for radius in self.radii[norm]])
             for row in self.of(norm)
         }
 
     def statistics(self, norm: str) -> dict[str, Statistics]:
-        """The paper's. Variants of one attack are not each other's rivals."""
+        """Compute the paper's statistics; one attack with different numbers of restarts is not its own rival.
+
+        Args:
+            norm: One of the norms of the comparison.
+
+        Returns:
+            The statistics over the radii, by the label of the attack.
+        """
         accuracies = self.accuracies(norm)
         families = {row.label: row.attack.name for row in self.of(norm)}
         return metrics.compared(accuracies, families=families) if accuracies else {}
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers, for machines."""
+        """Return the numbers of the comparison.
+
+        Returns:
+            Radii and attacks, by norm, as in comparison.json.
+        """
         return {
             norm: {
                 "radii": list(radii),
@@ -108,7 +176,7 @@ class Comparison:
         if row.evaluation is None:
             return {"attack": row.label, "failure": row.failure}
         mean = metrics.mean(row.distances)
-        right = row.distances > 0
+        correct = row.distances > 0
         return {
             "attack": row.label,
             "failure": None,
@@ -116,9 +184,9 @@ class Comparison:
             "settings": dict(row.evaluation.spec.settings),
             "budget": row.evaluation.spec.budget,
             "made_with": dict(row.evaluation.spec.made_with),
-            "samples": len(right),
-            "right": int(right.sum()),
-            "fooled": int(np.isfinite(row.distances[right]).sum()),
+            "samples": len(correct),
+            "right": int(correct.sum()),
+            "fooled": int(np.isfinite(row.distances[correct]).sum()),
             "broken": row.broken,
             "mean_distance": mean if row.searched and np.isfinite(mean) else None,
             "robust_accuracy": self.accuracies(row.norm)[row.label].tolist(),

@@ -1,18 +1,18 @@
-"""A run's directory: what was asked, what is done, and nothing half written.
+"""The store of a run on disk: a directory in which every file is written atomically and checked when it is read.
 
-    spec.json                 what was asked
+    spec.json                 the spec of the run
     history.json              every start of the run: when, with which versions, on which machine
-    records/NAME.parquet      the results of a chunk, a row a sample and norm
-    examples/NAME.npz         its adversarial points, as floats and at 8 bits
-    receipts/NAME.json        written last: job and spec, the checksums of the two, timings and counts, and a checksum
-                              over all of that
-    checks/                   the same of the look at the model and of the second starts
-    set-aside/                what was found broken, kept for the curious
+    records/NAME.parquet      the records of a chunk, one row per sample and norm
+    examples/NAME.npz         its adversarial examples, as floats and quantized to 8 bits
+    receipts/NAME.json        written last: job, spec, checksums of the two files, timings and counts, and a checksum of
+                              all of these
+    checks/                   the same files of the preflight and of the second starts
+    set-aside/                files that were found damaged, for inspection
     summary.json              the numbers of the whole run
 
-A chunk is done when its receipt is there and whole, its files have the checksums it gives, and all of them say that
-they are of this chunk and of this run's spec. What is not as it was written is never believed: it is set aside and done
-again, or named in an error.
+A chunk is done when its receipt exists and is undamaged, its files have the checksums in the receipt, and all of them
+name this chunk and the spec of this run. Damaged results are never used: they are set aside and computed again, or
+named in an error.
 """
 
 from __future__ import annotations
@@ -34,10 +34,13 @@ from pdpgd.runs.stats import JobResult
 from pdpgd.runs.store import refuse_contradictions
 
 SPEC, SUMMARY, ASIDE = "spec.json", "summary.json", "set-aside"
+MISSING = "missing"
+SUFFIXES = {"records": ".parquet", "examples": ".npz", "receipts": ".json"}
+"""Suffixes of the files of a job, by their kind."""
 
 
 class DiskStore:
-    """A directory; every file in it is written whole or not at all."""
+    """Stores the results of the jobs of one run in a directory."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,8 +50,20 @@ class DiskStore:
         """Digests of spec.json as written and as parsed; they differ for specs of an older format."""
         self._jobs: dict[str, range] = {}
 
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep other processes from working on the same run."""
+        if not exists(self.folder / SPEC):
+            self._refuse_foreign_files()  # before a lock file is created among them
+        with locked(self.folder):
+            yield
+
     def spec(self) -> RunSpec | None:
-        """The spec of the run; StorageError if it does not read, or is not that of the results beside it."""
+        """Return the spec of the run; None if it was never started.
+
+        Raises:
+            StorageError: The file cannot be read, or is not the spec of the results in the directory.
+        """
         path = self.folder / SPEC
         if self._spec is None and exists(path):
             try:
@@ -56,44 +71,52 @@ class DiskStore:
                 spec = RunSpec.from_json(entries)
             except (OSError, ValueError, TypeError) as error:
                 raise StorageError(
-                    f"{path}: expected the spec of a run, got a file that does not read ({error}); "
-                    "put it right, or take another directory"
+                    f"{path}: expected the spec of a run, got a file that cannot be read ({error}); "
+                    "restore it, or use another directory"
                 ) from error
             digests = (digest_of(entries), spec.digest())
-            self._check_vouched(path, digests)
-            self._settle(spec, digests)
+            self._check_spec_of_results(path, digests)
+            self._use(spec, digests)
         return self._spec
 
     def open(self, spec: RunSpec) -> None:
+        """Open the store for this spec.
+
+        Raises:
+            InvalidInputError: The directory belongs to a run with another spec, or to something else.
+            StorageError: The directory cannot be used.
+        """
         self._refuse_directories()
-        there = self.spec()
-        if there is None:
-            self._refuse_strangers()
+        stored = self.spec()
+        if stored is None:
+            self._refuse_foreign_files()
             self._write(SPEC, _json(spec.as_json()))
-            self._settle(spec, (spec.digest(),))
-        elif there != spec and (changed := differences(there, spec)):
+            self._use(spec, (spec.digest(),))
+        elif stored != spec and (changed := differences(stored, spec)):
             lines = "".join(f"\n  {line}" for line in changed)
             raise InvalidInputError(
-                f"{self.folder / SPEC}: expected the spec that this run was begun with, got another:{lines}\n"
-                "take another directory for it (--out), or ask for the same again; if the same was asked, the file is "
-                "damaged: put it right"
+                f"{self.folder / SPEC}: expected the spec that this run was started with, got another:{lines}\n"
+                "use another directory (--out), or the same options as before; if the options are the same, the file "
+                "is damaged: restore it"
             )
         else:
-            self._tidy_spec()
-        self._check_history()
+            self._normalize_spec()
+        self._repair_history()
 
     def log_start(self, start: dict[str, Any]) -> None:
+        """Append the provenance of a start to the history."""
         entries, _ = read_history(self.folder / HISTORY)
         self._write(HISTORY, _json([*entries, sealed(start)]))
 
     def has(self, name: str) -> bool:
+        """Tell whether the result of this job is stored and undamaged; set it aside if it is damaged."""
         fault = self.fault(name)
         if fault not in (None, MISSING):
             self._set_aside(name, str(fault))
         return fault is None
 
     def fault(self, name: str) -> str | None:
-        """Why the outcome of this job cannot be used: it is missing, or broken; None if it can."""
+        """Say why the result of this job cannot be used, missing or broken; None if it can."""
         if self.spec() is None or not self._path("receipts", name).exists():
             return MISSING
         try:
@@ -103,17 +126,19 @@ class DiskStore:
         return None
 
     def save(self, name: str, result: JobResult) -> None:
+        """Store the result of a job; raise AttackError if it contradicts itself."""
         assert self.spec() is not None
         files: dict[str, str] = {}
         if result.columns is not None:
             refuse_contradictions(result.columns)
-            facts = {"pdpgd.job": name, "pdpgd.spec": self._digests[0]}
-            files["records"] = self._put("records", name, records.to_parquet(result.columns, facts))
+            metadata = {"pdpgd.job": name, "pdpgd.spec": self._digests[0]}
+            files["records"] = self._put("records", name, records.to_parquet(result.columns, metadata))
         if result.examples:
             files["examples"] = self._put("examples", name, records.to_npz(result.examples))
         self._put("receipts", name, _json(Receipt(name, self._digests[0], files, result.stats).as_json()))
 
     def result(self, name: str) -> JobResult:
+        """Return the result of a job, without its examples; raise StorageError if it is damaged."""
         with self._reading(name):
             receipt = self._receipt(name)
             columns = None
@@ -122,10 +147,12 @@ class DiskStore:
         return JobResult(receipt.stats, columns)
 
     def examples(self, name: str) -> Mapping[str, Any]:
+        """Return the adversarial examples of a job; raise StorageError if they are damaged."""
         with self._reading(name):
             return records.from_npz(self._content(self._receipt(name), "examples", name))
 
     def write_summary(self, summary: dict[str, Any]) -> None:
+        """Store the numbers of the whole run, unless the file has them already."""
         content = _json(summary)
         path = self.folder / SUMMARY
         try:
@@ -135,66 +162,58 @@ class DiskStore:
         if not same:
             self._write(SUMMARY, content)
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Keep a second run out of the directory."""
-        if not exists(self.folder / SPEC):
-            self._refuse_strangers()  # before a lock is left among their things
-        with locked(self.folder):
-            yield
-
-    def _refuse_strangers(self) -> None:
-        """A directory that holds other things is not a run's."""
+    def _refuse_foreign_files(self) -> None:
+        """Raise InvalidInputError for a directory that holds files and no run."""
         try:
-            there = list(self.folder.iterdir())
+            found = list(self.folder.iterdir())
         except FileNotFoundError:
             return
         except OSError as error:
             raise no_place(self.folder, error) from error
-        strangers = sorted(path.name for path in there if not path.name.startswith("."))
-        if strangers:
+        foreign = sorted(path.name for path in found if not path.name.startswith("."))
+        if foreign:
             raise InvalidInputError(
-                f"{self.folder}: expected a new directory or that of a run, got one with {', '.join(strangers[:3])} "
+                f"{self.folder}: expected a new directory or that of a run, got one with {', '.join(foreign[:3])} "
                 "and no spec.json"
             )
 
     def _refuse_directories(self) -> None:
-        """Before any work, where a file is to be written at the end of it."""
+        """Raise StorageError, before any work, where a directory has the name of a file to be written."""
         for name in (SPEC, HISTORY, SUMMARY):
             try:
                 check_file(self.folder / name)
             except (OSError, PdpgdError) as error:
                 raise StorageError(str(error)) from error
 
-    def _check_vouched(self, path: Path, digests: tuple[str, ...]) -> None:
-        """The results say which spec they were made with: if it is this one for none of them, it was changed."""
-        said: list[str] = []
+    def _check_spec_of_results(self, path: Path, digests: tuple[str, ...]) -> None:
+        """Raise StorageError if results name the spec they belong to, and none of them names this one."""
+        named: list[str] = []
         for name in self._names():
             try:
-                said += self._said(name, self._receipt(name))["pdpgd.spec"]
+                named += self._claims(name, self._receipt(name))["pdpgd.spec"]
             except (OSError, ValueError):
-                continue  # damaged, and done again
-            if set(said) & set(digests):
+                continue  # damaged, and computed again
+            if set(named) & set(digests):
                 return
-        if said:
+        if named:
             raise StorageError(
-                f"{path}: expected the spec that the results beside it were made with ({said[0][:12]}...), got another "
-                f"({digests[0][:12]}...): it was changed or is damaged; put it right, or take another directory"
+                f"{path}: expected the spec of the results in the directory ({named[0][:12]}...), got another "
+                f"({digests[0][:12]}...): it was changed or damaged; restore it, or use another directory"
             )
 
-    def _tidy_spec(self) -> None:
-        """Write it as it was written, if it says the same in other bytes."""
+    def _normalize_spec(self) -> None:
+        """Rewrite spec.json in our formatting if it has the same entries in other bytes."""
         path = self.folder / SPEC
         try:
             content = path.read_bytes()
-            tidy = _json(json.loads(content))
+            normalized = _json(json.loads(content))
         except (OSError, ValueError) as error:
             raise StorageError(f"{path}: expected the spec of a run, got an error: {error}") from error
-        if content != tidy:
-            self._write(SPEC, tidy)
+        if content != normalized:
+            self._write(SPEC, normalized)
 
-    def _check_history(self) -> None:
-        """A history that is damaged is set aside; what of it can be believed is kept."""
+    def _repair_history(self) -> None:
+        """Set a damaged history aside and continue with its undamaged entries."""
         entries, fault = read_history(self.folder / HISTORY)
         if fault is None:
             return
@@ -203,28 +222,28 @@ class DiskStore:
             number = sum(1 for _ in aside.glob("history.*.json"))
             os.replace(path, aside / f"history.{number}.json")
         self._write(HISTORY, _json(entries))
-        self.notes.append(f"{path} {fault}: set aside in {aside}, and begun anew")
+        self.notes.append(f"{path} {fault}: set aside in {aside}, and replaced by a new one")
 
     def _names(self) -> list[str]:
-        """The jobs that have a receipt, whatever it says."""
+        """List the jobs that have a receipt, damaged or not."""
         try:
-            found = [path for drawer in ("checks", "receipts") for path in (self.folder / drawer).glob("*.json")]
+            found = [path for part in ("checks", "receipts") for path in (self.folder / part).glob("*.json")]
         except OSError:
             return []
         return sorted(path.stem for path in found if not path.name.startswith("."))
 
-    def _settle(self, spec: RunSpec, digests: tuple[str, ...]) -> None:
+    def _use(self, spec: RunSpec, digests: tuple[str, ...]) -> None:
         self._spec, self._digests, self._jobs = spec, digests, jobs_of(spec)
 
     def _check(self, name: str) -> None:
-        """OSError or ValueError if what was kept of this job is damaged, or is another job's or another run's."""
+        """Raise OSError or ValueError if the files of this job are damaged, or belong to another job or run."""
         receipt = self._receipt(name)
-        contents = {drawer: self._content(receipt, drawer, name) for drawer in receipt.files}
-        said = self._said(name, receipt)
-        for job in said["pdpgd.job"]:
+        contents = {kind: self._content(receipt, kind, name) for kind in receipt.files}
+        claims = self._claims(name, receipt)
+        for job in claims["pdpgd.job"]:
             if job != name:
-                raise ValueError(f"expected what was kept of {name}, got that of {job}")
-        for spec in said["pdpgd.spec"]:
+                raise ValueError(f"expected the result of {name}, got that of {job}")
+        for spec in claims["pdpgd.spec"]:
             if spec not in self._digests:
                 raise ValueError(f"expected a result of this run, got one of another, with the spec {spec[:12]}...")
         if "records" in contents:
@@ -241,28 +260,28 @@ class DiskStore:
             return read_receipt(self._path("receipts", name).read_bytes(), kind_of(name))
 
     @contextmanager
-    def _naming(self, drawer: str, name: str) -> Iterator[None]:
-        """Put the name of the file before what is wrong with it."""
+    def _naming(self, kind: str, name: str) -> Iterator[None]:
+        """Add the name of the file to a ValueError."""
         try:
             yield
         except ValueError as error:
-            raise ValueError(f"{self._shown(drawer, name)}: {error}") from error
+            raise ValueError(f"{self._shown(kind, name)}: {error}") from error
 
-    def _said(self, name: str, receipt: Receipt) -> dict[str, list[str]]:
-        """Which job and which spec the receipt and the records say they are of, as far as they say."""
-        said: dict[str, str | None] = {}
+    def _claims(self, name: str, receipt: Receipt) -> dict[str, list[str]]:
+        """Return the jobs and specs that receipt and records name; older files name none."""
+        metadata: dict[str, str] = {}
         if "records" in receipt.files:
-            said = dict(records.facts_of(self._content(receipt, "records", name)))
+            metadata = records.metadata_of(self._content(receipt, "records", name))
         claims = {
-            "pdpgd.job": (receipt.job, said.get("pdpgd.job")),
-            "pdpgd.spec": (receipt.spec, said.get("pdpgd.spec")),
+            "pdpgd.job": (receipt.job, metadata.get("pdpgd.job")),
+            "pdpgd.spec": (receipt.spec, metadata.get("pdpgd.spec")),
         }
-        return {what: [claim for claim in made if claim is not None] for what, made in claims.items()}
+        return {key: [claim for claim in both if claim is not None] for key, both in claims.items()}
 
-    def _content(self, receipt: Receipt, drawer: str, name: str) -> bytes:
-        content = self._path(drawer, name).read_bytes()
-        if hashlib.sha256(content).hexdigest() != receipt.files[drawer]:
-            raise ValueError(f"{self._shown(drawer, name)} has another checksum than its receipt says")
+    def _content(self, receipt: Receipt, kind: str, name: str) -> bytes:
+        content = self._path(kind, name).read_bytes()
+        if hashlib.sha256(content).hexdigest() != receipt.files[kind]:
+            raise ValueError(f"{self._shown(kind, name)} does not match the checksum in its receipt")
         return content
 
     @contextmanager
@@ -271,21 +290,22 @@ class DiskStore:
             yield
         except (OSError, ValueError) as error:
             raise StorageError(
-                f"{self.folder}: expected {name} whole, got it broken ({error}); start the command that made it again"
+                f"{self.folder}: expected an undamaged {name}, got a broken one ({error}); "
+                "start the command that created it again"
             ) from error
 
     def _set_aside(self, name: str, fault: str) -> None:
         aside = self.folder / ASIDE
         with _setting_aside(aside, name):
-            for drawer in SUFFIXES:
-                path = self._path(drawer, name)
+            for kind in SUFFIXES:
+                path = self._path(kind, name)
                 if path.exists():
                     number = sum(1 for _ in aside.glob(f"{name}.*{path.suffix}"))
                     os.replace(path, aside / f"{name}.{number}{path.suffix}")
-        self.notes.append(f"{name} is {fault}: set aside in {aside}, and done again")
+        self.notes.append(f"{name} is {fault}: set aside in {aside}, and computed again")
 
-    def _put(self, folder: str, name: str, content: bytes) -> str:
-        self._write(self._path(folder, name).relative_to(self.folder), content)
+    def _put(self, kind: str, name: str, content: bytes) -> str:
+        self._write(self._path(kind, name).relative_to(self.folder), content)
         return hashlib.sha256(content).hexdigest()
 
     def _write(self, name: str | Path, content: bytes) -> None:
@@ -297,17 +317,17 @@ class DiskStore:
             done = len(list(self.folder.glob("receipts/chunk-*.json"))) if self.folder.is_dir() else 0
             reason = error.__cause__ if isinstance(error.__cause__, OSError) else error
             raise StorageError(
-                f"{path}: expected room and leave to write {len(content):,} bytes, got an error: {reason}; "
-                f"nothing that was done is lost ({done} chunks): make room, and start the same command again"
+                f"{path}: expected space and permission to write {len(content):,} bytes, got an error: {reason}; "
+                f"no finished work is lost ({done} chunks): free some space, and start the same command again"
             ) from error
 
-    def _shown(self, drawer: str, name: str) -> str:
-        return str(self._path(drawer, name).relative_to(self.folder))
+    def _shown(self, kind: str, name: str) -> str:
+        return str(self._path(kind, name).relative_to(self.folder))
 
-    def _path(self, folder: str, name: str) -> Path:
-        # What is no chunk is a check: its records are not those of the run.
-        place = folder if name.startswith("chunk-") else "checks"
-        return self.folder / place / f"{name}{SUFFIXES[folder]}"
+    def _path(self, kind: str, name: str) -> Path:
+        # Records of preflight and second starts are not those of the run, and have a directory of their own.
+        directory = kind if name.startswith("chunk-") else "checks"
+        return self.folder / directory / f"{name}{SUFFIXES[kind]}"
 
 
 @contextmanager
@@ -316,11 +336,9 @@ def _setting_aside(aside: Path, what: str) -> Iterator[None]:
         aside.mkdir(exist_ok=True)
         yield
     except OSError as error:
-        raise StorageError(f"{aside}: expected room and leave to set {what} aside, got an error: {error}") from error
-
-
-MISSING = "missing"
-SUFFIXES = {"records": ".parquet", "examples": ".npz", "receipts": ".json"}
+        raise StorageError(
+            f"{aside}: expected space and permission to set {what} aside, got an error: {error}"
+        ) from error
 
 
 def _json(content: object) -> bytes:

@@ -1,4 +1,4 @@
-"""Numbers from distances: robust accuracy, curves, and what several norms leave together."""
+"""Numbers from distances: robust accuracy, curves, means, the paper's statistics, and confidence intervals."""
 
 from __future__ import annotations
 
@@ -9,56 +9,155 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Points lie on their radius up to float32's rounding: this much, over the larger of 1 and the radius, is forgiven.
 TOLERANCE = 1e-6
-
-# Shares of the same samples are equal or differ by far more than this.
+"""Slack of a radius, relative to the larger of 1 and the radius: adversarial examples lie on it up to float32's
+rounding."""
 ROUNDING = 1e-9
-
-# Stands behind a mean that is not over all correctly classified samples, wherever people read it.
+"""Shares of the same samples are equal or differ by far more than this."""
 PARTIAL = "*"
+"""Mark, wherever people read a mean distance, that it does not include all correctly classified samples."""
+Z = 1.959963984540054
+"""97.5 % quantile of the normal distribution."""
+RESAMPLES = 1000
+"""Number of bootstrap samples."""
 
 Distances = NDArray[Any]
+"""The smallest adversarial distance of each sample; 0 if it was misclassified before the attack, inf if not fooled."""
+Shares = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Robust accuracy over the radius: a step function, right-continuous, given at every radius where it falls."""
+    """Robust accuracy as a function of the radius: a right-continuous step function.
+
+    Attributes:
+        radius: Radii at which the accuracy drops, ascending from 0.
+        accuracy: Robust accuracy from each of these radii on, up to the next.
+    """
 
     radius: NDArray[Any]
     accuracy: NDArray[Any]
 
 
+@dataclass(frozen=True)
+class Statistics:
+    """The paper's statistics of an attack among others, over robust accuracies: lower is better.
+
+    Attributes:
+        mean_accuracy: Mean robust accuracy over all cells (models and radii).
+        times_best: Number of cells in which no rival has a lower robust accuracy.
+        mean_gap: Mean difference to the lowest robust accuracy of any attack in the cell.
+        max_gap: Largest such difference.
+    """
+
+    mean_accuracy: float
+    times_best: int
+    mean_gap: float
+    max_gap: float
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its 95 % confidence interval.
+
+    Attributes:
+        value: The estimate.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low > 0 or self.high < 0
+
+
 def withstood(distances: Distances, radius: float) -> NDArray[np.bool_]:
-    """Which samples no point within the radius fools; one that was wrong to begin with withstands nothing."""
+    """Find the samples that no perturbation within a radius fools.
+
+    Args:
+        distances: Smallest adversarial distance of each sample.
+        radius: Largest allowed perturbation.
+
+    Returns:
+        Which samples remain correctly classified; those that were misclassified before the attack do not.
+    """
     beyond: NDArray[np.bool_] = distances > radius + TOLERANCE * max(1.0, radius)
     return beyond
 
 
 def robust_accuracy(distances: Distances, radius: float) -> float:
+    """Compute the robust accuracy at a radius.
+
+    Args:
+        distances: Smallest adversarial distance of each sample.
+        radius: Largest allowed perturbation.
+
+    Returns:
+        Share of all samples that no perturbation within the radius fools.
+
+    Example:
+        >>> robust_accuracy(np.array([0.0, 0.2, 0.4, np.inf]), 0.3)
+        0.5
+    """
     return float(withstood(distances, radius).mean())
 
 
 def union_accuracy(distances: Mapping[str, Distances], radii: Mapping[str, float]) -> float:
-    """The share that withstands every norm at its radius."""
+    """Compute the robust accuracy against several norms at once.
+
+    Args:
+        distances: Smallest adversarial distance of each sample, by norm.
+        radii: Largest allowed perturbation, by norm.
+
+    Returns:
+        Share of all samples that no perturbation within the radius of any of the norms fools.
+    """
     return float(np.logical_and.reduce([withstood(distances[norm], radius) for norm, radius in radii.items()]).mean())
 
 
 def curve(distances: Distances) -> Curve:
+    """Compute robust accuracy as a function of the radius.
+
+    Args:
+        distances: Smallest adversarial distance of each sample.
+
+    Returns:
+        The curve, without the tolerance of `robust_accuracy`.
+    """
     finite = np.sort(distances[np.isfinite(distances)])
     radius = np.unique(np.concatenate([[0.0], finite]))
-    fallen = np.searchsorted(finite, radius, side="right")
-    return Curve(radius, 1.0 - fallen / len(distances))
+    fooled_within = np.searchsorted(finite, radius, side="right")
+    return Curve(radius, 1.0 - fooled_within / len(distances))
 
 
 def quantile(distances: Distances, share: float) -> float:
-    """The radius that fools this share of the samples that were right; inf if none does."""
+    """Compute the radius that fools a share of the correctly classified samples.
+
+    Args:
+        distances: Smallest adversarial distance of each sample.
+        share: Share of the correctly classified samples, from 0 to 1.
+
+    Returns:
+        The radius; inf if fewer samples were fooled, nan if none is correctly classified.
+    """
     attacked = np.sort(distances[distances > 0])
     return float(attacked[max(0, int(np.ceil(share * len(attacked))) - 1)]) if len(attacked) else float("nan")
 
 
 def fooled(distances: Distances) -> NDArray[np.bool_]:
-    """Which samples were correctly classified and then fooled."""
+    """Find the samples that were correctly classified and then fooled.
+
+    Args:
+        distances: Smallest adversarial distance of each sample.
+
+    Returns:
+        Which samples have a distance that is neither 0 nor inf.
+    """
     found: NDArray[np.bool_] = (distances > 0) & np.isfinite(distances)
     return found
 
@@ -66,8 +165,8 @@ def fooled(distances: Distances) -> NDArray[np.bool_]:
 def fooled_by_all(runs: Sequence[Distances]) -> NDArray[np.bool_]:
     """Find the samples over which the mean distances of several runs can be compared.
 
-    A mean over what each run fooled by itself rises when a run fools more samples, since the additional ones are the
-    hard ones. Over a fixed set of samples it falls whenever distances do.
+    A mean over the samples that each run fooled by itself rises when a run fools more samples, since the additional
+    ones are the hard ones. Over a fixed set of samples it falls whenever distances do.
 
     Args:
         runs: Distances of at least one run, all on the same samples in the same order.
@@ -80,35 +179,36 @@ def fooled_by_all(runs: Sequence[Distances]) -> NDArray[np.bool_]:
 
 
 def mean(distances: Iterable[float]) -> float:
-    """Mean over the fooled samples; nan if there are none.
+    """Compute the mean distance over the fooled samples.
 
-    Where some correctly classified samples were not fooled, this is no measure of the attack: it has to be shown with
-    the number of samples that it is over, and not to be ranked (see `fooled_by_all`).
+    Where some correctly classified samples were not fooled, this does not measure the attack: it has to be shown with
+    the number of samples that it includes, and must not be ranked (see `fooled_by_all`).
+
+    Args:
+        distances: Smallest adversarial distance of each sample.
+
+    Returns:
+        The mean; nan if no sample was fooled.
     """
     values = np.asarray(list(distances), dtype=np.float64)
     found = values[fooled(values)]
     return float(found.mean()) if len(found) else float("nan")
 
 
-@dataclass(frozen=True)
-class Statistics:
-    """How an attack stands among others, over the robust accuracies that each of them leaves: less is better."""
-
-    mean_accuracy: float
-    times_best: int
-    """In how many cells no rival leaves less."""
-    mean_gap: float
-    """To the least that any attack leaves."""
-    max_gap: float
-
-
 def compared(
     accuracies: Mapping[str, NDArray[Any]], *, families: Mapping[str, str] | None = None
 ) -> dict[str, Statistics]:
-    """The paper's statistics of attacks, each with its robust accuracy in the same cells (models and radii).
+    """Compute the paper's statistics of several attacks.
 
-    The best of a cell is the best of all attacks. For `times_best`, attacks of the same family (one attack with more or
-    with fewer restarts, say) are not each other's rivals: so the paper counts.
+    As in the paper, attacks of one family (one attack with more or fewer restarts) are not rivals of each other in
+    `times_best`; the gaps are to the best of all attacks.
+
+    Args:
+        accuracies: Robust accuracy of each attack in the same cells (models and radii).
+        families: Family of each attack; an attack without one is a family of its own.
+
+    Returns:
+        The statistics, by attack.
     """
     families = families or {}
     table = {name: np.asarray(values, dtype=np.float64) for name, values in accuracies.items()}
@@ -127,54 +227,60 @@ def compared(
     return statistics
 
 
-# The normal distribution's 97.5 % point.
-Z = 1.959963984540054
-RESAMPLES = 1000
-
-Shares = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Interval:
-    value: float
-    low: float
-    high: float
-
-    @property
-    def clear(self) -> bool:
-        """Whether zero is outside."""
-        return self.low > 0 or self.high < 0
-
-
 def wilson(shares: Shares | float, samples: int) -> tuple[Shares, Shares]:
-    """Wilson's score interval of shares of `samples`: within [0, 1], and not empty at 0 and 1."""
+    """Compute Wilson's score interval, which lies within [0, 1] and is not empty at 0 and 1.
+
+    Args:
+        shares: Shares of the samples.
+        samples: Number of samples.
+
+    Returns:
+        Lower and upper ends of the 95 % intervals.
+    """
     p = np.asarray(shares, dtype=np.float64)
     middle = p + Z**2 / (2 * samples)
-    reach = Z * np.sqrt(p * (1 - p) / samples + Z**2 / (4 * samples**2))
+    half_width = Z * np.sqrt(p * (1 - p) / samples + Z**2 / (4 * samples**2))
     scale = 1 + Z**2 / samples
-    return np.maximum((middle - reach) / scale, 0.0), np.minimum((middle + reach) / scale, 1.0)
+    return np.maximum((middle - half_width) / scale, 0.0), np.minimum((middle + half_width) / scale, 1.0)
 
 
 def difference(first: NDArray[np.bool_], second: NDArray[np.bool_], *, paired: bool) -> Interval:
-    """By how much the share of `second` is above that of `first`: Newcombe's interval, of two Wilson ones.
+    """Estimate the difference of two shares with Newcombe's interval, which combines two of Wilson's.
 
-    `paired`: both are of the same samples in the same order, and what they agree on makes the interval narrower
-    (Newcombe 1998, Statistics in Medicine 17, "Improved confidence intervals ... paired data", method 10).
+    For paired samples, their correlation makes the interval narrower (Newcombe 1998, Statistics in Medicine 17,
+    "Improved confidence intervals ... paired data", method 10).
+
+    Args:
+        first: Outcomes of the first group.
+        second: Outcomes of the second group.
+        paired: Whether both are of the same samples in the same order.
+
+    Returns:
+        The share of `second` minus that of `first`.
     """
     p, q = float(first.mean()), float(second.mean())
     (low_p, high_p), (low_q, high_q) = (
         (float(low), float(high)) for low, high in (wilson(p, len(first)), wilson(q, len(second)))
     )
-    phi = _agreement(first, second) if paired else 0.0
-    below = _joined(q - low_q, high_p - p, phi)
-    above = _joined(high_q - q, p - low_p, phi)
+    phi = _correlation(first, second) if paired else 0.0
+    below = _combined(q - low_q, high_p - p, phi)
+    above = _combined(high_q - q, p - low_p, phi)
     return Interval(q - p, max(-1.0, q - p - below), min(1.0, q - p + above))
 
 
-def median_change(first: NDArray[Any], second: NDArray[Any], *, paired: bool, seed: int = 0) -> Interval | None:
-    """Of the median distance, with the percentiles of a bootstrap; None where half or more were not fooled.
+def median_change(first: Distances, second: Distances, *, paired: bool, seed: int = 0) -> Interval | None:
+    """Estimate the change of the median distance with a percentile bootstrap.
 
-    Over the samples that were right: in a pair, by both. Whole pairs are drawn again where there are such.
+    Args:
+        first: Distances of the first run.
+        second: Distances of the second run.
+        paired: Whether both are of the same samples in the same order: then pairs are resampled, and samples count if
+            both runs classify them correctly.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        The median of `second` minus that of `first`, over the correctly classified samples; None if half of them or
+        more were not fooled.
     """
     if paired:
         both = (first > 0) & (second > 0)
@@ -199,14 +305,14 @@ def median_change(first: NDArray[Any], second: NDArray[Any], *, paired: bool, se
     return Interval(value, float(low), float(high))
 
 
-def _median(distances: NDArray[Any]) -> float:
-    """As `metrics.quantile`, without a sort."""
+def _median(distances: Distances) -> float:
+    """Compute the same as `quantile(distances, 0.5)` without sorting."""
     place = int(np.ceil(0.5 * len(distances))) - 1
     return float(np.partition(distances, place)[place])
 
 
-def _agreement(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
-    """Newcombe's phi: the correlation of the two, with his correction for few samples."""
+def _correlation(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
+    """Compute Newcombe's phi: the correlation of two samples, with his correction for few samples."""
     both, neither = int((first & second).sum()), int((~first & ~second).sum())
     mine, other = int((first & ~second).sum()), int((~first & second).sum())
     product = (both + mine) * (other + neither) * (both + other) * (mine + neither)
@@ -218,5 +324,6 @@ def _agreement(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
     return excess / float(np.sqrt(float(product)))
 
 
-def _joined(one: float, other: float, phi: float) -> float:
+def _combined(one: float, other: float, phi: float) -> float:
+    """Combine the one-sided widths of two intervals whose estimates have the correlation phi."""
     return float(np.sqrt(max(one**2 - 2 * phi * one * other + other**2, 0.0)))

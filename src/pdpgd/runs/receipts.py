@@ -1,4 +1,4 @@
-"""The history of a run: every start of it, each with a checksum of its own."""
+"""Receipts of jobs and the history of a run: JSON with checksums, and how damage to it is recognized."""
 
 from __future__ import annotations
 
@@ -14,61 +14,31 @@ from pdpgd.runs.spec import JobKind
 from pdpgd.runs.stats import ChunkStats
 
 HISTORY = "history.json"
-# As the value of a checksum looks, under whatever name.
-_DIGEST = re.compile("[0-9a-f]{64}")
-
-
-def read_history(path: Path) -> tuple[list[dict[str, Any]], str | None]:
-    """The starts that are whole, as they were written, and what is wrong with the file; None if nothing is."""
-    try:
-        entries = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return [], None
-    except (OSError, ValueError) as error:
-        return [], f"did not read ({error})"
-    if not isinstance(entries, list):
-        return [], f"did not read (expected a list of starts, got {type(entries).__name__})"
-    whole = [entry for entry in entries if _is_whole(entry)]
-    damaged = len(entries) - len(whole)
-    return whole, f"has {damaged} of {len(entries)} starts damaged" if damaged else None
-
-
-def _is_whole(entry: object) -> bool:
-    if not isinstance(entry, dict):
-        return False
-    if SEAL not in entry:
-        # It was written before starts had a checksum, unless damage has changed the name of its own.
-        return "at" in entry and not any(
-            isinstance(value, str) and _DIGEST.fullmatch(value) for value in entry.values()
-        )
-    try:
-        unsealed(entry)
-    except ValueError:
-        return False
-    return True
-
 
 FILES: Mapping[JobKind, frozenset[str]] = {
     "chunk": frozenset(("records", "examples")),
     "second start": frozenset(("records",)),
     "preflight": frozenset(),
 }
-"""What is written besides the receipt, by the kind of the job."""
+"""Files that are written besides the receipt, by the kind of the job."""
 
-# The facts of receipts that have no checksum: those that every one has.
 _COMMON = frozenset(("seconds", "batch_size", "halved", "machine", "forwards", "backwards"))
-_OLD_FACTS: Mapping[JobKind, frozenset[str]] = {
+_OLD_STATS: Mapping[JobKind, frozenset[str]] = {
     "chunk": _COMMON | {"seconds_of"},
     "second start": _COMMON | {"seconds_of"},
     "preflight": _COMMON
     | {"samples", "classes", "modules_in_train_mode", "repeated", "alone", "probabilities"}
     | {"no_gradient", "broken_gradient", "shaken"},
 }
+"""Entries that every receipt without a checksum has, by the kind of the job."""
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+"""The value of a checksum, under whatever key."""
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What was written for a job, and what it cost."""
+    """The files that were written for a job, with their checksums, and the stats of the job."""
 
     job: str | None
     """Name of the job; None in receipts that have no checksum."""
@@ -92,7 +62,7 @@ class Receipt:
 
 
 def read_receipt(content: bytes, kind: JobKind) -> Receipt:
-    """The receipt of a job of this kind; ValueError if it is damaged."""
+    """Read the receipt of a job of this kind; ValueError if it is damaged."""
     entries = json.loads(content)
     if not isinstance(entries, dict):
         raise ValueError(f"expected a receipt, got {type(entries).__name__}")
@@ -105,7 +75,7 @@ def read_receipt(content: bytes, kind: JobKind) -> Receipt:
 def _checked(entries: Mapping[str, Any]) -> Receipt:
     content = entries["receipt"]
     if digest_of(content) != entries["sha256"]:
-        raise ValueError("it has another checksum than it says")
+        raise ValueError("its content does not match its checksum")
     expected = {"job", "spec", "files", "facts"}
     if not isinstance(content, dict) or set(content) != expected:
         raise ValueError(f"expected a receipt with the entries {_listed(expected)}")
@@ -114,21 +84,58 @@ def _checked(entries: Mapping[str, Any]) -> Receipt:
 
 def _old(entries: Mapping[str, Any], kind: JobKind) -> Receipt:
     """Read a receipt without a checksum, as older runs have; only its keys and types can be checked."""
-    facts = dict(entries)
-    files = facts.pop("files", None)
+    stats = dict(entries)
+    files = stats.pop("files", None)
     if not isinstance(files, dict) or not all(isinstance(checksum, str) for checksum in files.values()):
-        raise ValueError("expected a receipt with a checksum, or with files and facts")
-    required = _OLD_FACTS[kind]
-    # The first ones did not say on which samples an attack broke; they have no other facts either.
-    nameless = kind != "preflight" and "faults" not in facts and set(facts) != required
-    if not required <= set(facts) or nameless:
-        raise ValueError(f"expected the facts {_listed(required)}, got {_listed(facts)}")
+        raise ValueError("expected a receipt with a checksum, or with files and stats")
+    required = _OLD_STATS[kind]
+    # The first version did not list the samples on which an attack failed; its receipts have no further entries.
+    misnamed = kind != "preflight" and "faults" not in stats and set(stats) != required
+    if not required <= set(stats) or misnamed:
+        raise ValueError(f"expected the entries {_listed(required)}, got {_listed(stats)}")
     for name in ("forwards", "backwards"):
-        passes = facts[name]
+        passes = stats[name]
         if not isinstance(passes, dict) or set(passes) != {"attacks", "checks"}:
             raise ValueError(f"expected {name} of the attacks and of the checks, got {passes!r}")
-    return Receipt(None, None, files, ChunkStats.from_json(facts))
+    return Receipt(None, None, files, ChunkStats.from_json(stats))
 
 
 def _listed(names: Mapping[str, Any] | frozenset[str] | set[str]) -> str:
     return ", ".join(sorted(names)) or "none"
+
+
+def read_history(path: Path) -> tuple[list[dict[str, Any]], str | None]:
+    """Read the starts of a run.
+
+    Args:
+        path: The history file, which need not exist.
+
+    Returns:
+        The undamaged entries as they were written, and a description of the damage; None if there is none.
+    """
+    try:
+        entries = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return [], None
+    except (OSError, ValueError) as error:
+        return [], f"could not be read ({error})"
+    if not isinstance(entries, list):
+        return [], f"could not be read (expected a list of starts, got {type(entries).__name__})"
+    undamaged = [entry for entry in entries if _is_undamaged(entry)]
+    damaged = len(entries) - len(undamaged)
+    return undamaged, f"has {damaged} of {len(entries)} starts damaged" if damaged else None
+
+
+def _is_undamaged(entry: object) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    if SEAL not in entry:
+        # Older starts have no checksum. Damage may also have changed the key of a checksum, which then remains a value.
+        return "at" in entry and not any(
+            isinstance(value, str) and _DIGEST.fullmatch(value) for value in entry.values()
+        )
+    try:
+        unsealed(entry)
+    except ValueError:
+        return False
+    return True

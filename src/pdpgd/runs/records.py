@@ -1,4 +1,4 @@
-"""What a run keeps of each sample and norm: the columns, and how they lie on disk."""
+"""Records of a run: one row per sample and norm, the traces of the attacks, and their files (Parquet and npz)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,19 @@ UNVERIFIED = "unverified"
 STATUSES = (INITIALLY_WRONG, FOOLED, NOT_FOOLED, UNVERIFIED)
 
 MEASURED = ("linf", "l2", "l1", "l0")
+"""Norms in which every adversarial example is measured, whichever norm was attacked."""
 
 
 @dataclass(frozen=True)
 class Column:
+    """A column of the records."""
+
     name: str
     dtype: Any
     about: str
-    before: Any = None
-    """What stands for it in runs that were made before it was kept; None: no run is without it."""
+    """Description. It is stored in the files, so that another wording would change their bytes."""
+    default: Any = None
+    """Value in files that are older than the column; None if every file has it."""
 
 
 COLUMNS = (
@@ -60,11 +64,25 @@ COLUMNS = (
     Column("input_confidence", np.float64, "the softmax's share of that; nan: unknown", np.nan),
 )
 NAMES = tuple(column.name for column in COLUMNS)
-OLDEST = tuple(column.name for column in COLUMNS if column.before is None)
+OLDEST = tuple(column.name for column in COLUMNS if column.default is None)
+"""Columns of the oldest files."""
+
+MARKS = np.unique(np.round(10 ** np.arange(0, 7.01, 0.1)).astype(np.int64))
+"""Numbers of forward plus backward passes at which a trace records the best distance so far: ten per decade."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The best distance so far of a norm's own attack, against the passes it has spent."""
+
+    passes: NDArray[Any]
+    """Numbers of forward plus backward passes, shape (marks,)."""
+    distances: NDArray[Any]
+    """Best distances, shape (samples, marks): inf if nothing was found within that many passes, nan if unknown."""
 
 
 def typed(columns: Mapping[str, Any]) -> Columns:
-    """The columns in their order and types; all of them, and no others."""
+    """Return the columns in their order and with their types; ValueError unless they are exactly `COLUMNS`."""
     if set(columns) != set(NAMES):
         raise ValueError(f"expected the columns {NAMES}, got {tuple(columns)}")
     return {
@@ -74,15 +92,15 @@ def typed(columns: Mapping[str, Any]) -> Columns:
 
 
 def check_columns(columns: Columns) -> None:
-    """Refuse rows that contradict themselves: a sample that was fooled has a perturbation, and that has a size."""
+    """Raise ValueError for rows that contradict themselves: the distance of a fooled sample is positive and finite."""
     fooled = columns["status"] == FOOLED
     distance = columns["distance"]
     wrong = np.flatnonzero(fooled & ~((distance > 0) & np.isfinite(distance)))
     if len(wrong):
         row = wrong[0]
         raise ValueError(
-            f"sample {columns['sample'][row]} ({columns['norm'][row]}): expected a distance above 0 of a sample that "
-            f"was fooled, got {distance[row]}"
+            f"sample {columns['sample'][row]} ({columns['norm'][row]}): expected a distance above 0 for a "
+            f"fooled sample, got {distance[row]}"
         )
 
 
@@ -96,79 +114,71 @@ def check_rows(columns: Columns, samples: range, norms: tuple[str, ...]) -> None
 
 
 def joined(parts: list[Columns]) -> Columns:
+    """Concatenate the records of several chunks or norms."""
     return {name: np.concatenate([part[name] for part in parts]) for name in NAMES}
 
 
-def to_parquet(columns: Columns, facts: Mapping[str, str]) -> bytes:
-    """The bytes of a Parquet file: the same columns and facts, the same bytes."""
+def to_parquet(columns: Columns, metadata: Mapping[str, str]) -> bytes:
+    """Return the bytes of a Parquet file. The same columns and metadata give the same bytes."""
     arrow, parquet = _arrow()
     fields = [
         arrow.field(column.name, _arrow_type(arrow, column), nullable=False, metadata={"about": column.about})
         for column in COLUMNS
     ]
     arrays = [arrow.array(columns[column.name].tolist(), type=_arrow_type(arrow, column)) for column in COLUMNS]
-    table = arrow.Table.from_arrays(arrays, schema=arrow.schema(fields, metadata=dict(facts)))
+    table = arrow.Table.from_arrays(arrays, schema=arrow.schema(fields, metadata=dict(metadata)))
     buffer = io.BytesIO()
     parquet.write_table(table, buffer, compression="zstd", write_page_checksum=True)
     return buffer.getvalue()
 
 
 def from_parquet(content: bytes) -> Columns:
-    """The columns of such a file; ValueError if it is not one."""
+    """Read the columns of a Parquet file of records; ValueError if it is none."""
     arrow, parquet = _arrow()
     with _reading(arrow):
-        # In this thread alone: one of Arrow's that still holds a Python object when the program ends aborts it.
+        # In this thread only: a thread of Arrow that still holds a Python object when the program ends aborts it.
         file = parquet.ParquetFile(arrow.BufferReader(content), pre_buffer=False, page_checksum_verification=True)
         table = file.read(use_threads=False)
     names = tuple(table.column_names)
     if names not in (NAMES, OLDEST):
         raise ValueError(f"expected the columns {', '.join(NAMES)}, got {', '.join(names)}")
-    there = [column for column in COLUMNS if column.name in names]
-    for column, found in zip(there, table.schema.types, strict=True):
+    present = [column for column in COLUMNS if column.name in names]
+    for column, found in zip(present, table.schema.types, strict=True):
         if found != _arrow_type(arrow, column):
             raise ValueError(f"{column.name}: expected a column of {_arrow_type(arrow, column)}, got {found}")
-    lacking = {column.name: [column.before] * table.num_rows for column in COLUMNS if column not in there}
-    # Not to_numpy, which would import pandas.
-    return typed({**lacking, **{name: table.column(name).to_pylist() for name in names}})
+    missing = {column.name: [column.default] * table.num_rows for column in COLUMNS if column not in present}
+    # to_pylist instead of to_numpy, which would import pandas.
+    return typed({**missing, **{name: table.column(name).to_pylist() for name in names}})
 
 
-def facts_of(content: bytes) -> dict[str, str]:
-    """What a Parquet file says of itself; ValueError if it is not one."""
+def metadata_of(content: bytes) -> dict[str, str]:
+    """Read the metadata of a Parquet file; ValueError if it is none."""
     arrow, parquet = _arrow()
     with _reading(arrow):
         found = parquet.read_schema(arrow.BufferReader(content)).metadata or {}
         return {name.decode(): value.decode() for name, value in found.items()}
 
 
-# Forward + backward passes at which the best so far is kept: ten a decade, as far as a sample went.
-MARKS = np.unique(np.round(10 ** np.arange(0, 7.01, 0.1)).astype(np.int64))
-
-
-@dataclass(frozen=True)
-class Trace:
-    """The best so far of the norm's own attack."""
-
-    passes: NDArray[Any]
-    """Marks, shape (marks,)."""
-    distances: NDArray[Any]
-    """Shape (samples, marks): inf if none was found with so many passes; nan where the attack does not tell."""
-
-
 def joined_traces(parts: Sequence[NDArray[Any]]) -> Trace | None:
-    """Of all chunks; one that ended earlier stays at its last. None if no sample has any."""
+    """Join the traces of all chunks; None if no sample has one.
+
+    A chunk whose trace ends earlier stays at its last distances.
+    """
     marks = max(part.shape[1] for part in parts)
     distances = np.concatenate([np.pad(part, ((0, 0), (0, marks - part.shape[1])), mode="edge") for part in parts])
     return None if np.isnan(distances).all() else Trace(MARKS[:marks], distances)
 
 
 def to_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the bytes of a compressed npz file."""
     buffer, named = io.BytesIO(), dict[str, Any](arrays)
-    # Not allow_pickle=False: numpy up to 2.1 takes that for one more array. `from_npz` loads no pickle.
+    # Without allow_pickle=False, which NumPy up to 2.1 would store as one more array. `from_npz` loads no pickles.
     np.savez_compressed(buffer, **named)
     return buffer.getvalue()
 
 
 def from_npz(content: bytes) -> dict[str, NDArray[Any]]:
+    """Read the arrays of an npz file."""
     with np.load(io.BytesIO(content), allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
 
@@ -178,11 +188,11 @@ def _reading(arrow: Any) -> Iterator[None]:
     try:
         yield
     except (arrow.ArrowException, OSError) as error:
-        raise ValueError(f"does not read as Parquet ({error})") from error
+        raise ValueError(f"cannot be read as Parquet ({error})") from error
 
 
 def _arrow() -> tuple[Any, Any]:
-    purpose = "keeping the results of a run on disk"
+    purpose = "storing the results of a run on disk"
     arrow = need("pyarrow", extra="evaluate", purpose=purpose)
     return arrow, need("pyarrow.parquet", extra="evaluate", purpose=purpose)
 

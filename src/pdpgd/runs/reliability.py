@@ -1,6 +1,6 @@
-"""Can the numbers be trusted? Each check is a plain sentence with a number in it, and the bound it is held to.
+"""Reliability of a run: checks of the model and of the results, each a sentence with a number and its bound.
 
-The bounds are ours. docs/evaluation.md says what each sign means and what the shipped nets measure.
+The bounds are our own choice. docs/evaluation.md explains what each alarm means and what the shipped nets measure.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from pdpgd.runs.records import Columns
 from pdpgd.runs.stats import ChunkStats, PreflightStats
 
 CHEAP = ("sign step", "gradient step", "steepest pixels", "noise", "another image")
-"""Names of the cheap attacks, as the column `source` of the records has them."""
+"""Names of the cheap attacks in the column `source` of the records."""
 
-# Shares of the samples (or of the distance) above which a sign is one.
 BOUNDS = {
     "probabilities": 0.5,
     "zero gradients": 0.05,
@@ -31,139 +30,191 @@ BOUNDS = {
     "never fooled": 0.01,
     "fragile": 0.50,
 }
-# A model that knows this share of the samples and guesses the others is near chance: see docs/evaluation.md.
+"""Shares of the samples (or of the distance) above which a check fails."""
 KNOWN = 0.25
-# Of fewer correctly classified samples, each would be more than a tenth of every share.
+"""A model that knows at most this share of the samples and guesses the others is near chance: docs/evaluation.md."""
 ENOUGH = 10
-# A distance counts as smaller than another if it is so by this share: less is luck.
+"""Minimum number of correctly classified samples: with fewer, one sample is more than a tenth of every share."""
 CLEARLY = 0.01
-
+"""A distance counts as smaller than another if it is so by more than this share; smaller gains may be luck."""
 
 TRUSTED, LOOK, NOT_CHECKED = "trusted", "look at these", "not checked"
 
 
 @dataclass(frozen=True)
 class Check:
+    """One check of the reliability of a run.
+
+    Attributes:
+        name: Name of the check, such as "zero gradients".
+        passed: Whether the value is within the bound; None if it could not be measured.
+        value: What was measured; nan if it could not be.
+        bound: Bound that the value is compared with.
+        sentence: The measurement in words, or why there is none.
+
+    Example:
+        >>> check = Check("zero gradients", True, 0.0, 0.05, "the gradient is zero for 0.0% of 64 samples")
+        >>> check.as_json()["says"]
+        'the gradient is zero for 0.0% of 64 samples'
+    """
+
     name: str
     passed: bool | None
-    """None: it could not be made, and the sentence says why."""
     value: float
     bound: float
     sentence: str
 
     def as_json(self) -> dict[str, Any]:
+        """Return the check as entries of summary.json.
+
+        Returns:
+            Name, passed, value (None for nan), bound, and the sentence under "says".
+        """
         value = None if np.isnan(self.value) else self.value
         return {"name": self.name, "passed": self.passed, "value": value, "bound": self.bound, "says": self.sentence}
 
 
 @dataclass(frozen=True)
 class Reliability:
+    """How far the results of a run can be trusted.
+
+    Attributes:
+        checks: All checks, passed or not.
+        checked: Whether the results were checked, in addition to the model.
+
+    Example:
+        >>> Reliability((), checked=False).verdict
+        'not checked'
+    """
+
     checks: tuple[Check, ...]
     checked: bool = True
-    """Whether the results were checked, and not the model alone."""
 
     @property
     def alarms(self) -> tuple[Check, ...]:
+        """The checks that failed."""
         return tuple(check for check in self.checks if check.passed is False)
 
     @property
     def trusted(self) -> bool:
+        """Whether the results were checked and no check failed."""
         return self.word == TRUSTED
 
     @property
     def word(self) -> str:
-        """The verdict in one of three forms: trusted, look at these, not checked."""
+        """The verdict without names: "trusted", "look at these" or "not checked"."""
         if self.alarms:
             return LOOK
         return TRUSTED if self.checked else NOT_CHECKED
 
     @property
     def verdict(self) -> str:
+        """The verdict, with the names of the checks that failed."""
         return f"{LOOK}: {', '.join(check.name for check in self.alarms)}" if self.alarms else self.word
 
 
-def before(look: PreflightStats) -> tuple[Check, ...]:
-    """What the model shows before it is attacked."""
-    count = look.samples
+def model_checks(measured: PreflightStats) -> tuple[Check, ...]:
+    """Check the model before it is attacked.
+
+    Args:
+        measured: Measurements of the preflight.
+
+    Returns:
+        The checks, in a fixed order.
+    """
+    count = measured.samples
     return (
-        _random_weights(look),
-        _at_most("train mode", look.modules_in_train_mode, 0, "{value:.0f} parts of the model are in train mode"),
+        _random_weights(measured),
+        _at_most("train mode", measured.modules_in_train_mode, 0, "{value:.0f} modules of the model are in train mode"),
         _at_most(
             "randomised",
-            look.repeated,
+            measured.repeated,
             1,
-            f"asked {count} samples three times, the logits differ by {{value:.2g}} times what rounding explains",
+            f"in three passes of the same {count} samples, the logits differ by {{value:.2g}} times what rounding "
+            "explains",
         ),
         _at_most(
             "depends on the batch",
-            look.alone,
-            # A batch and a single sample go through different kernels: some difference is normal.
+            measured.alone,
+            # A batch and a single sample use different kernels, so that some difference is normal.
             500,
-            "alone and in a batch, the logits differ by {value:.2g} times what rounding explains",
+            "between a batch and single samples, the logits differ by {value:.2g} times what rounding explains",
         ),
         _at_most(
             "probabilities",
-            look.probabilities,
+            measured.probabilities,
             BOUNDS["probabilities"],
             f"the outputs are probabilities, not logits, for {{value:.1%}} of {count} samples",
         ),
         _at_most(
             "zero gradients",
-            look.no_gradient,
+            measured.no_gradient,
             BOUNDS["zero gradients"],
             f"the gradient is zero for {{value:.1%}} of {count} samples",
         ),
         _at_most(
             "broken gradients",
-            look.broken_gradient,
+            measured.broken_gradient,
             0,
             f"the gradient is NaN or infinite for {{value:.1%}} of {count} samples",
         ),
         _at_most(
             "unstable",
-            look.shaken,
+            measured.shaken,
             BOUNDS["unstable"],
-            f"noise of half a grey step changes the class of {{value:.1%}} of {count} samples",
+            f"noise of half a gray level changes the predicted class of {{value:.1%}} of {count} samples",
         ),
     )
 
 
-def _random_weights(look: PreflightStats) -> Check:
-    name, unmeasured = "random weights", "it was not measured where the weights are from"
-    if not look.random_parameters_measured:
-        return Check(name, None, np.nan, 0, unmeasured)
-    count = look.random_parameters
+def _random_weights(measured: PreflightStats) -> Check:
+    name = "random weights"
+    if not measured.random_parameters_measured:
+        return Check(name, None, np.nan, 0, "the run did not record where the weights come from")
+    count = measured.random_parameters
     if count is None:
-        return Check(name, None, np.nan, 0, "a model that is loaded already does not say where its weights are from")
-    advice = ": give the weights that belong to it" if count else ""
+        return Check(name, None, np.nan, 0, "where the weights of a model object come from is unknown")
+    advice = ": load its trained weights" if count else ""
     return _at_most(name, count, 0, f"{{value:,.0f}} parameters are drawn at random when the model is built{advice}")
 
 
-def after(columns: Columns, second: Columns | None, stats: Iterable[ChunkStats], *, classes: int) -> tuple[Check, ...]:
-    """What the results show: of each sign, the norm in which it is worst."""
+def result_checks(
+    columns: Columns, second: Columns | None, stats: Iterable[ChunkStats], *, classes: int
+) -> tuple[Check, ...]:
+    """Check the results; each check reports the norm in which it is worst.
+
+    Args:
+        columns: Records of the run.
+        second: Records of the second starts; None if there were none.
+        stats: Counts of the chunks.
+        classes: Number of classes of the model.
+
+    Returns:
+        The checks, in a fixed order.
+    """
     norms = list(dict.fromkeys(columns["norm"].tolist()))
     parts = {norm: _where(columns, columns["norm"] == norm) for norm in norms}
     attacked = {norm: _where(part, part["status"] != records.INITIALLY_WRONG) for norm, part in parts.items()}
     gains = {} if second is None else {norm: _gain(parts[norm], second, norm) for norm in norms}
     return (
-        *_of_the_inputs(parts[norms[0]], classes),
-        *_of_the_search(attacked, gains),
-        *_of_the_points(attacked),
-        _claims(attacked, stats),
+        *_accuracy_checks(parts[norms[0]], classes),
+        *_search_checks(attacked, gains),
+        *_verification_checks(attacked),
+        _pass_count_check(attacked, stats),
     )
 
 
-def _of_the_inputs(part: Columns, classes: int) -> tuple[Check, ...]:
-    """Is the model right often enough for its distances to mean something?"""
-    right = part["status"] != records.INITIALLY_WRONG
-    accuracy, chance = float(right.mean()), 1 / classes
-    # The share that a model knows if it guesses all others.
+def _accuracy_checks(part: Columns, classes: int) -> tuple[Check, ...]:
+    """Check that the model is accurate enough for its distances to mean something."""
+    correct = part["status"] != records.INITIALLY_WRONG
+    accuracy, chance = float(correct.mean()), 1 / classes
+    # The share of samples that the model knows, if it guesses all others.
     known = (accuracy - chance) / (1 - chance)
     least = chance + KNOWN * (1 - chance)
     return (
         Check(
             "near chance",
-            # Not by a rounding more.
+            # A difference of a rounding error does not count.
             known > KNOWN + 1e-9,
             known,
             KNOWN,
@@ -172,34 +223,34 @@ def _of_the_inputs(part: Columns, classes: int) -> tuple[Check, ...]:
         ),
         Check(
             "few samples",
-            bool(right.sum() >= ENOUGH),
-            float(right.sum()),
+            bool(correct.sum() >= ENOUGH),
+            float(correct.sum()),
             ENOUGH,
-            f"{right.sum()} samples are correctly classified, at least {ENOUGH} are expected",
+            f"{correct.sum()} samples are correctly classified, at least {ENOUGH} are expected",
         ),
     )
 
 
-def _of_the_search(attacked: Mapping[str, Columns], gains: Mapping[str, float]) -> tuple[Check, ...]:
-    """Could more have been found?"""
+def _search_checks(attacked: Mapping[str, Columns], gains: Mapping[str, float]) -> tuple[Check, ...]:
+    """Check whether the attacks could have found smaller perturbations."""
     norms = list(attacked)
     return (
         _worst(
             "still moving",
             {norm: _mean(part["late_gain"][np.isfinite(part["late_gain"])]) for norm, part in attacked.items()},
             "the last fifth of the iterations lowered the {norm} distance by {value:.1%}",
-            "the attack does not show its progress",
+            "the attack does not report its progress",
         ),
         _worst(
             "restarts",
             gains,
-            "another start lowers the mean {norm} distance by {value:.1%}, on a part of the samples",
-            "no sample was attacked from another start",
+            "a second start lowers the mean {norm} distance by {value:.1%}, on a subset of the samples",
+            "no sample was attacked from a second start",
         ),
         _worst(
             "dominated",
             {norm: _mean(_dominated(part, norm, norms)) for norm, part in attacked.items()} if len(norms) > 1 else {},
-            "for {value:.1%} of the samples another norm's attack found a smaller {norm} distance",
+            "for {value:.1%} of the samples, the attack in another norm found a smaller {norm} distance",
             "only one norm was attacked",
         ),
         _worst(
@@ -215,70 +266,71 @@ def _of_the_search(attacked: Mapping[str, Columns], gains: Mapping[str, float]) 
             "never fooled",
             _mean(np.all([np.isinf(_by_attacks(part)) for part in attacked.values()], axis=0)),
             BOUNDS["never fooled"],
-            "{value:.1%} of the samples were never fooled, in the whole box",
+            "the attacks found no adversarial example for {value:.1%} of the samples",
         ),
     )
 
 
-def _of_the_points(attacked: Mapping[str, Columns]) -> tuple[Check, ...]:
-    """Is what was found sound?"""
+def _verification_checks(attacked: Mapping[str, Columns]) -> tuple[Check, ...]:
+    """Check the adversarial examples that were found."""
     return (
         _share(
             "unverified",
-            _mean(np.any([_refused(part) for part in attacked.values()], axis=0)),
+            _mean(np.any([_rejected(part) for part in attacked.values()], axis=0)),
             0.0,
-            "the referee refused points of {value:.1%} of the samples",
+            "the referee rejected adversarial examples for {value:.1%} of the samples",
         ),
         _worst(
             "fragile",
             {norm: _mean(part["fragile"][part["status"] == records.FOOLED]) for norm, part in attacked.items()},
-            "rounding may decide {value:.1%} of the points found in {norm}",
-            "no point was found",
+            "rounding may decide the predicted class for {value:.1%} of the {norm} adversarial examples",
+            "no adversarial example was found",
         ),
     )
 
 
-def _claims(attacked: Mapping[str, Columns], stats: Iterable[ChunkStats]) -> Check:
-    """Counted by the referee's own counter, not by the attack's word."""
-    claimed = sum(int(part["backwards"].sum()) for part in attacked.values())
+def _pass_count_check(attacked: Mapping[str, Columns], stats: Iterable[ChunkStats]) -> Check:
+    """Compare the backward passes that were counted with those that the attacks report."""
+    reported = sum(int(part["backwards"].sum()) for part in attacked.values())
     counted = sum(each.backwards.attacks for each in stats)
-    if claimed == 0 and counted > 0:
-        return Check("passes", None, np.nan, 0.01, f"{counted:,} backward passes were counted, the attacks say nothing")
+    if reported == 0 and counted > 0:
+        return Check("passes", None, np.nan, 0.01, f"{counted:,} backward passes were counted, the attacks report none")
     tried = any(len(part["sample"]) for part in attacked.values())
-    excess = counted / claimed - 1 if claimed else 0.0
-    sentence = f"{counted:,} backward passes were counted, the attacks say {claimed:,}"
+    excess = counted / reported - 1 if reported else 0.0
+    sentence = f"{counted:,} backward passes were counted, the attacks report {reported:,}"
     return Check("passes", abs(excess) <= 0.01 if tried else None, excess, 0.01, sentence)
 
 
 def _by_attacks(part: Columns) -> NDArray[Any]:
-    """The distance without the cheap attacks' help."""
+    """Return the distances without those that only a cheap attack found."""
     from_attack = ~np.isin(part["source"], CHEAP)
     distance: NDArray[Any] = np.where(from_attack, part["distance"], part["own_distance"])
     return distance
 
 
 def _dominated(part: Columns, norm: str, norms: list[str]) -> NDArray[Any]:
+    """Return where the attack in another norm found a clearly smaller perturbation than that of the norm itself."""
     by_another = np.isin(part["source"], [other for other in norms if other != norm])
     dominated: NDArray[Any] = by_another & (part["distance"] < (1 - CLEARLY) * part["own_distance"])
     return dominated
 
 
-def _refused(part: Columns) -> NDArray[Any]:
-    refused: NDArray[Any] = ~np.isin(part["verdict"], ["none", "verified"])
-    return refused
+def _rejected(part: Columns) -> NDArray[Any]:
+    rejected: NDArray[Any] = ~np.isin(part["verdict"], ["none", "verified"])
+    return rejected
 
 
 def _gain(part: Columns, second: Columns, norm: str) -> float:
-    """By how much the better of two starts is below the first, over the samples that both were made on."""
+    """Return by which share the better of two starts lowers the mean distance of the first, over common samples."""
     other = _where(second, second["norm"] == norm)
     mine = _where(part, np.isin(part["sample"], other["sample"]))
     first, again = _by_attacks(mine), _by_attacks(other)
     use = (mine["status"] != records.INITIALLY_WRONG) & np.isfinite(first) & np.isfinite(again)
     if not use.any():
         return np.nan
-    # A model that answers by chance may be fooled by the input itself: there is nothing below 0.
-    before = float(first[use].mean())
-    return 1 - float(np.minimum(first, again)[use].mean()) / before if before > 0 else 0.0
+    # A randomized model may misclassify the input itself: its distance is 0, which no second start can lower.
+    mean = float(first[use].mean())
+    return 1 - float(np.minimum(first, again)[use].mean()) / mean if mean > 0 else 0.0
 
 
 def _where(columns: Columns, rows: NDArray[Any]) -> Columns:
@@ -295,7 +347,7 @@ def _at_most(name: str, value: float, bound: float, sentence: str) -> Check:
 
 def _share(name: str, value: float, bound: float, sentence: str) -> Check:
     if np.isnan(value):
-        return Check(name, None, value, bound, "every sample was wrong to begin with")
+        return Check(name, None, value, bound, "no sample is correctly classified")
     return _at_most(name, value, bound, sentence)
 
 

@@ -1,8 +1,9 @@
-"""What came of a run."""
+"""The result of a run: `Evaluation`, assembled from the results of its jobs or loaded from a directory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,61 +12,108 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdpgd.errors import InvalidInputError, StorageError, UnfinishedError, UnknownNameError, need
-from pdpgd.runs import metrics, records, reliability
+from pdpgd.runs import metrics, records, reliability, summary
 from pdpgd.runs.disk_store import DiskStore
 from pdpgd.runs.metrics import Curve
 from pdpgd.runs.records import Columns, Trace
 from pdpgd.runs.reliability import Reliability
 from pdpgd.runs.spec import PREFLIGHT, SECOND_START, RunSpec, chunks_of, jobs_of
-from pdpgd.runs.stats import ChunkStats, Passes
+from pdpgd.runs.stats import ChunkStats
 from pdpgd.runs.store import Store
-
-# The shares of the curve that a summary gives the radius of.
-DECILES = tuple(share / 10 for share in range(1, 10))
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The distances of every sample in every norm, how far they can be trusted, and what they cost."""
+    """Verified adversarial distances of every sample in every norm, with their reliability and cost.
+
+    Attributes:
+        spec: The spec of the run.
+        columns: The records, one row per sample and norm; `pdpgd.runs.records.COLUMNS` describes the columns.
+        reliability: Checks of the model and of the results.
+        stats: Timings and counts of each chunk.
+        check_stats: Timings and counts of the jobs that serve the reliability report only.
+        folder: Directory of the results; None if they are in memory only.
+        notes: Messages for the user about damaged files, memory, and samples on which the attack failed.
+        store: Holds the adversarial examples.
+        chunks: Names of the chunks.
+
+    Example:
+        >>> evaluation = evaluate("mnist-plain", "mnist-1000", limit=20, budget=100)  # doctest: +SKIP
+        >>> evaluation.robust_accuracy(0.1, "linf")  # doctest: +SKIP
+        >>> evaluation.robust_accuracy({"linf": 0.1, "l2": 1.0})  # doctest: +SKIP
+    """
 
     spec: RunSpec
     columns: Columns
-    """A row a sample and norm; `records.COLUMNS` says what each column is."""
     reliability: Reliability
     stats: tuple[ChunkStats, ...]
-    """Timings and counts of each chunk."""
     check_stats: tuple[ChunkStats, ...]
-    """Timings and counts of the jobs that only serve the reliability report."""
     folder: Path | None
-    """Where the results lie; None if they were not to be kept."""
     notes: tuple[str, ...]
-    """What happened on the way that a user should know."""
     store: Store
     chunks: tuple[str, ...]
 
     @property
     def norms(self) -> tuple[str, ...]:
+        """Norms of the run, in the order in which they were attacked."""
         return self.spec.norms
 
     @property
     def clean_accuracy(self) -> float:
+        """Share of the samples that the model classifies correctly before the attack."""
         return 1.0 - self.counts(self.norms[0])[records.INITIALLY_WRONG] / self.samples
 
     @property
     def samples(self) -> int:
+        """Number of samples."""
         return int((self.columns["norm"] == self.norms[0]).sum())
 
     def distances(self, norm: str, *, eight_bit: bool = False) -> NDArray[Any]:
-        """The smallest verified size for each sample, in their order; 0: wrong to begin with, inf: not fooled."""
-        self._check_grid(eight_bit)
+        """Return the smallest verified distance of each sample, whichever attack of the run found it.
+
+        Args:
+            norm: One of the norms of the run.
+            eight_bit: Take the adversarial examples that are quantized to 8 bits.
+
+        Returns:
+            The distances in the order of the samples: 0 if a sample was misclassified before the attack, inf if it was
+            not fooled.
+
+        Raises:
+            UnknownNameError: The run does not have this norm.
+            InvalidInputError: 8 bits are asked of a run without checks.
+        """
+        self._check_eight_bit(eight_bit)
         return self.column("distance_8bit" if eight_bit else "distance", norm)
 
     def own_distances(self, norm: str) -> NDArray[Any]:
-        """The same of the points that the norm's own attack found, whatever others have found for it."""
+        """Return the distances of the adversarial examples that the norm's own attack found.
+
+        Args:
+            norm: One of the norms of the run.
+
+        Returns:
+            The distances as `distances` returns them, but without the help of other norms and of cheap attacks.
+
+        Raises:
+            UnknownNameError: The run does not have this norm.
+        """
         wrong = self.column("status", norm) == records.INITIALLY_WRONG
         return np.where(wrong, 0.0, self.column("own_distance", norm))
 
     def column(self, name: str, norm: str) -> NDArray[Any]:
+        """Return a column of the records.
+
+        Args:
+            name: Name of the column; `pdpgd.runs.records.COLUMNS` describes all.
+            norm: One of the norms of the run.
+
+        Returns:
+            The values in the order of the samples.
+
+        Raises:
+            UnknownNameError: The run does not have this norm.
+        """
         self._check_norm(norm)
         values: NDArray[Any] = self.columns[name][self.columns["norm"] == norm]
         return values
@@ -73,10 +121,22 @@ class Evaluation:
     def robust_accuracy(
         self, eps: float | Mapping[str, float], norm: str | None = None, *, eight_bit: bool = False
     ) -> float:
-        """The share of all samples that are right and that no point found within `eps` fools.
+        """Compute the robust accuracy at a radius.
 
-        `norm` may be left out if the run has one only. A mapping of norms to radii gives the union: the share that
-        withstands all of them at once.
+        Args:
+            eps: The radius; or radii by norm, for the robust accuracy against all of these norms at once.
+            norm: One of the norms of the run; may be omitted if it has only one.
+            eight_bit: Take the adversarial examples that are quantized to 8 bits.
+
+        Returns:
+            Share of all samples that are correctly classified and not fooled within the radius.
+
+        Raises:
+            InvalidInputError: The radius is no number of at least 0, or it is unclear which norm is meant.
+            UnknownNameError: The run does not have this norm.
+
+        Example:
+            >>> evaluation.robust_accuracy(0.1, "linf")  # doctest: +SKIP
         """
         if isinstance(eps, Mapping):
             radii = {name: _radius(radius) for name, radius in eps.items()}
@@ -90,184 +150,144 @@ class Evaluation:
         return metrics.robust_accuracy(self.distances(norm, eight_bit=eight_bit), _radius(eps))
 
     def curve(self, norm: str, *, eight_bit: bool = False) -> Curve:
+        """Compute robust accuracy as a function of the radius.
+
+        Args:
+            norm: One of the norms of the run.
+            eight_bit: Take the adversarial examples that are quantized to 8 bits.
+
+        Returns:
+            The curve.
+        """
         return metrics.curve(self.distances(norm, eight_bit=eight_bit))
 
     def counts(self, norm: str) -> dict[str, int]:
-        """How many samples were initially wrong, fooled, not fooled, and unverified."""
-        status = self.column("status", norm)
-        return {name: int((status == name).sum()) for name in records.STATUSES}
-
-    def whole(self, norm: str) -> bool:
-        """Tell whether the mean distance in a norm is over all correctly classified samples.
+        """Count the samples by their status.
 
         Args:
             norm: One of the norms of the run.
 
         Returns:
-            True if each of them was fooled. Otherwise the mean is over those that were, and rises when more are.
+            Number of samples that are "initially wrong", "fooled", "not fooled" and "unverified".
+        """
+        status = self.column("status", norm)
+        return {name: int((status == name).sum()) for name in records.STATUSES}
+
+    def fooled_all(self, norm: str) -> bool:
+        """Tell whether every correctly classified sample was fooled, so that the mean distance includes all of them.
+
+        Otherwise the mean is over the fooled samples only, and rises when more are fooled.
+
+        Args:
+            norm: One of the norms of the run.
+
+        Returns:
+            Whether there is a verified adversarial example for each of them.
         """
         counts = self.counts(norm)
         return counts[records.NOT_FOOLED] + counts[records.UNVERIFIED] == 0
 
     def examples(self, norm: str, *, eight_bit: bool = False) -> NDArray[Any]:
-        """The point of each sample: float32 in [0, 1], or uint8; the input itself where none was found."""
+        """Return the adversarial example of each sample; the input itself where none was found.
+
+        Args:
+            norm: One of the norms of the run.
+            eight_bit: Take the adversarial examples that are quantized to 8 bits.
+
+        Returns:
+            Images of float32 in [0, 1], or of uint8.
+
+        Raises:
+            UnknownNameError: The run does not have this norm.
+            InvalidInputError: 8 bits are asked of a run without checks.
+        """
         self._check_norm(norm)
-        self._check_grid(eight_bit)
+        self._check_eight_bit(eight_bit)
         name = f"{norm}_8bit" if eight_bit else norm
         return np.concatenate([self.store.examples(chunk)[name] for chunk in self.chunks])
 
     def inputs(self) -> NDArray[Any] | None:
-        """The samples as they came, float32 in [0, 1]; None for a run that was made before they were kept."""
+        """Return the clean samples.
+
+        Returns:
+            Images of float32 in [0, 1]; None for an older run that did not store them.
+        """
         parts = [self.store.examples(chunk).get("input") for chunk in self.chunks]
         if any(part is None for part in parts):
             return None
         return np.concatenate([_as_float(part) for part in parts if part is not None])
 
     def trace(self, norm: str) -> Trace | None:
-        """The best so far of the norm's own attack against its passes; None if the attack does not tell."""
+        """Return the best distance so far of the norm's own attack, against the passes it has spent.
+
+        Args:
+            norm: One of the norms of the run.
+
+        Returns:
+            The trace; None if the attack does not report its progress.
+        """
         self._check_norm(norm)
         parts = [self.store.examples(chunk).get(f"{norm}_trace") for chunk in self.chunks]
-        kept = [part for part in parts if part is not None]
-        return records.joined_traces(kept) if len(kept) == len(parts) else None
+        stored = [part for part in parts if part is not None]
+        return records.joined_traces(stored) if len(stored) == len(parts) else None
 
     def to_pandas(self) -> Any:
-        """A DataFrame with a row a sample and norm."""
+        """Return the records as a DataFrame.
+
+        Returns:
+            A pandas DataFrame with one row per sample and norm.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
         pandas = need("pandas", extra="evaluate", purpose="a DataFrame")
         return pandas.DataFrame(dict(self.columns))
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers of the run, for machines."""
-        return {
-            "model": dict(self.spec.model),
-            "data": dict(self.spec.data),
-            "attack": self.spec.attack,
-            "budget": self.spec.budget,
-            "spec": self.spec.digest(),
-            "folder": None if self.folder is None else str(self.folder),
-            "samples": self.samples,
-            "clean_accuracy": self.clean_accuracy,
-            "norms": {norm: self._norm_as_json(norm) for norm in self.norms},
-            "forwards": self._passes(lambda stats: stats.forwards),
-            "backwards": self._passes(lambda stats: stats.backwards),
-            "seconds": sum(each.seconds for each in (*self.stats, *self.check_stats)),
-            "reliability": {
-                "verdict": self.reliability.word,
-                "alarms": [check.name for check in self.reliability.alarms],
-                "checks": [check.as_json() for check in self.reliability.checks],
-            },
-            "notes": list(self.notes),
-        }
+        """Return the numbers of the run.
+
+        Returns:
+            The entries of summary.json.
+        """
+        return summary.as_json(self)
 
     def summary(self) -> str:
-        """The table of the run, as text."""
-        lines = [f"{self.samples} samples of {self.spec.data['name']}, {self.clean_accuracy:.1%} right"]
-        form = "{:<6}{:>10}{:>12}{:>12}{:>12}{:>12}{:>14}{:>9}"
-        lines.append(
-            form.format("norm", "fooled", "not fooled", "unverified", "mean", "median", "median 8 bit", "fragile")
-        )
-        for norm, numbers in self.as_json()["norms"].items():
-            counts = numbers["counts"]
-            lines.append(
-                form.format(
-                    norm,
-                    counts[records.FOOLED],
-                    counts[records.NOT_FOOLED],
-                    counts[records.UNVERIFIED],
-                    _shown(numbers["mean"]) + ("" if self.whole(norm) else metrics.PARTIAL),
-                    _shown(numbers["median"]),
-                    _shown(numbers["median_8bit"]),
-                    numbers["fragile"],
-                )
-            )
-        if not all(map(self.whole, self.norms)):
-            lines.append(f"{metrics.PARTIAL} the mean of the fooled samples alone: not all were fooled")
-        return "\n".join([*lines, f"reliability: {self.reliability.verdict}"])
+        """Return the numbers of the run as a table.
+
+        Returns:
+            Text of several lines, one of them per norm.
+        """
+        return summary.as_text(self)
 
     def __str__(self) -> str:
         return self.summary()
 
-    def _norm_as_json(self, norm: str) -> dict[str, Any]:
-        distances, rough = self.distances(norm), self.column("distance_8bit", norm)
-        return {
-            "counts": self.counts(norm),
-            "mean": _number(metrics.mean(distances)),
-            "median": _number(metrics.quantile(distances, 0.5)),
-            "fooled_8bit": int(metrics.fooled(rough).sum()),
-            "mean_8bit": _number(metrics.mean(rough)),
-            "median_8bit": _number(metrics.quantile(rough, 0.5)),
-            "deciles": [_number(metrics.quantile(distances, share)) for share in DECILES],
-            "fragile": int(self.column("fragile", norm).sum()),
-            "found_by": _tally(self.column("source", norm)),
-        }
+    def whole(self, norm: str) -> bool:
+        """Deprecated: use `fooled_all`."""
+        warnings.warn("Evaluation.whole is deprecated: use Evaluation.fooled_all", DeprecationWarning, stacklevel=2)
+        return self.fooled_all(norm)
 
-    def _passes(self, passes: Callable[[ChunkStats], Passes]) -> dict[str, int]:
-        """Count the passes of the attacks, and of everything else: referee, cheap attacks and checks."""
-        attacks = sum(passes(each).attacks for each in self.stats)
-        every = sum(passes(each).total for each in (*self.stats, *self.check_stats))
-        return {"attacks": attacks, "checks": every - attacks}
+    @property
+    def facts(self) -> tuple[dict[str, Any], ...]:
+        """Deprecated: use `stats`."""
+        warnings.warn("Evaluation.facts is deprecated: use Evaluation.stats", DeprecationWarning, stacklevel=2)
+        return tuple(each.as_json() for each in self.stats)
 
-    def _check_grid(self, eight_bit: bool) -> None:
+    @property
+    def checks(self) -> tuple[dict[str, Any], ...]:
+        """Deprecated: use `check_stats`."""
+        warnings.warn("Evaluation.checks is deprecated: use Evaluation.check_stats", DeprecationWarning, stacklevel=2)
+        return tuple(each.as_json() for each in self.check_stats)
+
+    def _check_eight_bit(self, eight_bit: bool) -> None:
         if eight_bit and not self.spec.checks:
-            raise InvalidInputError("eight_bit: expected a run with checks, got one without: nothing was rounded in it")
+            raise InvalidInputError(
+                "eight_bit: expected a run with checks, got one without, in which nothing was quantized to 8 bits"
+            )
 
     def _check_norm(self, norm: str) -> None:
         if norm not in self.norms:
             raise UnknownNameError("norm of this run", norm, self.norms)
-
-
-def _radius(eps: object) -> float:
-    if not isinstance(eps, int | float) or isinstance(eps, bool) or not eps >= 0:
-        raise InvalidInputError(f"eps: expected a number >= 0, got {eps!r}")
-    return float(eps)
-
-
-def _number(value: float) -> float | None:
-    """JSON has no infinity: None stands for a radius that was not found."""
-    return value if np.isfinite(value) else None
-
-
-def _as_float(pixels: NDArray[Any]) -> NDArray[Any]:
-    if pixels.dtype != np.uint8:
-        return pixels
-    images: NDArray[Any] = pixels.astype(np.float32) / np.float32(255)
-    return images
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
-
-
-def _tally(sources: Sequence[str] | NDArray[Any]) -> dict[str, int]:
-    names, counts = np.unique(np.asarray(sources, dtype=str), return_counts=True)
-    return {str(name): int(count) for name, count in zip(names, counts, strict=True) if name}
-
-
-def assemble(spec: RunSpec, store: Store) -> Evaluation:
-    """Put the results of a run together, all of whose jobs are done."""
-    chunks = tuple(chunks_of(jobs_of(spec)))
-    results = [store.result(name) for name in chunks]
-    columns = records.joined([result.columns for result in results if result.columns is not None])
-    stats = tuple(result.stats for result in results)
-    first = store.result(PREFLIGHT).stats
-    assert first.preflight is not None
-    checks, check_stats = reliability.before(first.preflight), [first]
-    if spec.checks:
-        second = store.result(SECOND_START)
-        checks = (*checks, *reliability.after(columns, second.columns, stats, classes=first.preflight.classes))
-        check_stats.append(second.stats)
-    halved = [memory_note(name, each) for name, each in zip(chunks, stats, strict=True) if each.halved]
-    broken = [f"the attack broke on sample {where}: {why}" for each in stats for where, why in each.faults.items()]
-    return Evaluation(
-        spec=spec,
-        columns=columns,
-        reliability=Reliability(checks, checked=spec.checks),
-        stats=stats,
-        check_stats=tuple(check_stats),
-        folder=store.folder,
-        notes=(*store.notes, *halved, *broken),
-        store=store,
-        chunks=chunks,
-    )
 
 
 def load_evaluation(folder: str | Path) -> Evaluation:
@@ -294,13 +314,56 @@ def load_evaluation(folder: str | Path) -> Evaluation:
     if faults:
         raise UnfinishedError(
             f"{store.folder}: expected a finished run, got one where {', '.join(faults[:3])}; "
-            "start the command that made it again"
+            "start the command that created it again"
         )
     return assemble(spec, store)
 
 
-def memory_note(job: str, stats: ChunkStats) -> str:
-    """Say that the batch of a job was halved."""
-    return (
-        f"{job}: not enough memory for the batch; done in batches of {stats.batch_size}, which may change the last bits"
+def assemble(spec: RunSpec, store: Store) -> Evaluation:
+    """Assemble the results of a run all of whose jobs are done."""
+    chunks = tuple(chunks_of(jobs_of(spec)))
+    results = [store.result(name) for name in chunks]
+    columns = records.joined([result.columns for result in results if result.columns is not None])
+    stats = tuple(result.stats for result in results)
+    first = store.result(PREFLIGHT).stats
+    assert first.preflight is not None
+    checks, check_stats = reliability.model_checks(first.preflight), [first]
+    if spec.checks:
+        second = store.result(SECOND_START)
+        classes = first.preflight.classes
+        checks = (*checks, *reliability.result_checks(columns, second.columns, stats, classes=classes))
+        check_stats.append(second.stats)
+    halved = [memory_note(name, each) for name, each in zip(chunks, stats, strict=True) if each.halved]
+    broken = [f"the attack failed on sample {where}: {why}" for each in stats for where, why in each.faults.items()]
+    return Evaluation(
+        spec=spec,
+        columns=columns,
+        reliability=Reliability(checks, checked=spec.checks),
+        stats=stats,
+        check_stats=tuple(check_stats),
+        folder=store.folder,
+        notes=(*store.notes, *halved, *broken),
+        store=store,
+        chunks=chunks,
     )
+
+
+def memory_note(job: str, stats: ChunkStats) -> str:
+    """Say that a job used smaller batches than asked for."""
+    return (
+        f"{job}: not enough memory for the batch; batches of {stats.batch_size} were used instead, which may change "
+        "the last bits"
+    )
+
+
+def _radius(eps: object) -> float:
+    if not isinstance(eps, int | float) or isinstance(eps, bool) or not eps >= 0:
+        raise InvalidInputError(f"eps: expected a number >= 0, got {eps!r}")
+    return float(eps)
+
+
+def _as_float(pixels: NDArray[Any]) -> NDArray[Any]:
+    if pixels.dtype != np.uint8:
+        return pixels
+    images: NDArray[Any] = pixels.astype(np.float32) / np.float32(255)
+    return images

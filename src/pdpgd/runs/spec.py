@@ -1,4 +1,4 @@
-"""What is asked of a run: the attack, the run itself, and the jobs that it is divided into."""
+"""Specification of a run: the attack, the run itself, and the jobs that it is divided into."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pdpgd.files import digest_of
 
 FORMAT = 3
 DIFFERENCES_SHOWN = 12
-# Without these entries, a run cannot be read.
 _NEEDED: Mapping[str, Mapping[str, type]] = {
     "model": {"source": str, "sha256": str},
     "data": {"name": str, "samples": int, "sha256": str},
 }
+"""Entries without which a spec cannot be read, with their types."""
 
 JobKind = Literal["chunk", "second start", "preflight"]
 
@@ -83,7 +83,17 @@ class AttackSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """The identity of a run. The same spec gives the same bits on the same machine."""
+    """The identity of a run. The same spec gives the same bits on the same machine.
+
+    Raises:
+        InvalidInputError: There is no norm, a norm occurs twice, or a size, the number of threads or the seed is out of
+            range.
+
+    Example:
+        >>> evaluation = load_evaluation("runs/mnist")  # doctest: +SKIP
+        >>> evaluation.spec.attack, evaluation.spec.budget  # doctest: +SKIP
+        ('auto', 1000)
+    """
 
     model: Mapping[str, Any]
     """Source of the model and checksum of its weights."""
@@ -92,9 +102,11 @@ class RunSpec:
     norms: tuple[str, ...]
     """Norms in the order in which they are attacked: adversarial examples of one are warm starts for the next."""
     attack: str
+    """Name of the attack in the catalogue, or of the user's own function."""
     budget: int | None
     """Maximum number of forward plus backward passes per sample and norm; None for an attack with its own settings."""
     seed: int
+    """Random seed for attack initialization."""
     chunk_size: int
     """Number of samples that are attacked, judged and written together."""
     batch_size: int
@@ -102,6 +114,7 @@ class RunSpec:
     threads: int
     """CPU threads per chunk. The order of sums, and so the last bits, depend on it."""
     device: str
+    """Device of the model, such as "cpu"."""
     made_with: Mapping[str, str]
     """Versions of the libraries that compute the numbers."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -109,6 +122,7 @@ class RunSpec:
     checks: bool = True
     """Whether cheap attacks, quantization to 8 bits and second starts are part of the run."""
     format: int = field(default=FORMAT)
+    """Version of the format of spec.json."""
 
     def __post_init__(self) -> None:
         if not self.norms:
@@ -132,7 +146,11 @@ class RunSpec:
         return int(self.data["samples"])
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entries of spec.json."""
+        """Return the entries of spec.json.
+
+        Returns:
+            The fields by name, in types that JSON has.
+        """
         entries: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return entries
 
@@ -140,8 +158,14 @@ class RunSpec:
     def from_json(cls, entries: object) -> RunSpec:
         """Read the entries of spec.json.
 
+        Args:
+            entries: Content of the file, of this format or the one before.
+
+        Returns:
+            The spec.
+
         Raises:
-            InvalidInputError: They are not those of a spec.
+            InvalidInputError: The entries are not those of a spec.
         """
         known = {entry.name for entry in fields(cls)}
         if isinstance(entries, dict) and entries.get("format") == 2:
@@ -157,7 +181,11 @@ class RunSpec:
         return cls(**{**entries, "norms": tuple(entries["norms"])})
 
     def digest(self) -> str:
-        """Return the SHA-256 of the entries."""
+        """Compute the checksum that identifies the run.
+
+        Returns:
+            SHA-256 of the entries, as hexadecimal digits.
+        """
         return digest_of(self.as_json())
 
 
@@ -184,11 +212,11 @@ def kind_of(job: str) -> JobKind:
     return kinds.get(job, "chunk")
 
 
-def differences(stored: RunSpec, asked: RunSpec) -> list[str]:
+def differences(stored: RunSpec, requested: RunSpec) -> list[str]:
     """List the entries in which two specs differ, one line each."""
-    old, new = _flattened(stored.as_json()), _flattened(asked.as_json())
+    old, new = _flattened(stored.as_json()), _flattened(requested.as_json())
     return [
-        f"{name}: {_short(old.get(name, 'nothing'))} there, {_short(new.get(name, 'nothing'))} asked"
+        f"{name}: {_short(old.get(name, 'nothing'))} stored, {_short(new.get(name, 'nothing'))} requested"
         for name in sorted(old.keys() | new.keys())
         if name not in old or name not in new or old[name] != new[name]
     ][:DIFFERENCES_SHOWN]

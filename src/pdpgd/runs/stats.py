@@ -1,4 +1,4 @@
-"""What a job returns: typed timings, counts and checks, the records, and the adversarial examples."""
+"""Results of jobs: timings and counts, measurements of the model, records and adversarial examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pdpgd.runs.records import Columns
 
 @dataclass(frozen=True)
 class Passes:
-    """Number of passes through the model, summed over samples."""
+    """Number of forward or backward passes through the model, summed over samples."""
 
     attacks: int
     """Passes of the attacks whose adversarial examples are recorded."""
@@ -35,10 +35,11 @@ class PreflightStats:
     classes: int
     """Number of classes of the model."""
     modules_in_train_mode: int
+    """Number of modules of the model that are in train mode."""
     repeated: float
     """Largest difference of the logits between repeated passes, in units of rounding errors."""
     alone: float
-    """The same between a batch and passes of single samples."""
+    """Largest difference of the logits between a batch and single samples, in units of rounding errors."""
     probabilities: float
     """Share of the samples whose outputs are probabilities."""
     no_gradient: float
@@ -55,7 +56,11 @@ class PreflightStats:
     """Whether `random_parameters` was measured at all; older runs did not."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entries of a receipt; what was not measured has none."""
+        """Return the entries of a receipt, without those that were not measured.
+
+        Returns:
+            The measurements by name.
+        """
         entries = asdict(self)
         if not entries.pop("random_parameters_measured"):
             del entries["random_parameters"]
@@ -65,7 +70,17 @@ class PreflightStats:
 
     @classmethod
     def from_json(cls, entries: Mapping[str, Any]) -> PreflightStats:
-        """Read the entries of a receipt; ValueError if some are missing."""
+        """Read the entries of a receipt; those that older runs did not measure may be missing.
+
+        Args:
+            entries: Entries of the receipt of a preflight, which may have others as well.
+
+        Returns:
+            The measurements.
+
+        Raises:
+            ValueError: Other measurements are missing.
+        """
         names = {each.name for each in fields(cls)}
         known = {name: value for name, value in entries.items() if name in names}
         try:
@@ -76,7 +91,13 @@ class PreflightStats:
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkStats:
-    """Timings, counts and circumstances of one job. They may differ between repetitions; the records may not."""
+    """Timings, counts and circumstances of one job. They may differ between repetitions; the records may not.
+
+    Example:
+        >>> stats = ChunkStats(seconds=1.5, forwards=Passes(90, 10), backwards=Passes(80, 0))
+        >>> ChunkStats.from_json(stats.as_json()) == stats
+        True
+    """
 
     seconds: float = 0.0
     """Wall time of the whole job."""
@@ -87,7 +108,9 @@ class ChunkStats:
     machine: Mapping[str, str] = field(default_factory=dict)
     """Platform, processor and GPU."""
     forwards: Passes
+    """Forward passes."""
     backwards: Passes
+    """Backward passes."""
     seconds_by_stage: Mapping[str, float] = field(default_factory=dict)
     """Wall time of the attack in each norm, of the cheap attacks and of the quantization to 8 bits."""
     faults: Mapping[str, str] = field(default_factory=dict)
@@ -96,12 +119,16 @@ class ChunkStats:
     """Measurements of the model; None unless the job is the preflight."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the entries of a receipt."""
+        """Return the entries of a receipt.
+
+        Returns:
+            The stats by name; those of a preflight include its measurements, and neither stages nor faults.
+        """
+        measured = {} if self.preflight is None else self.preflight.as_json()
         stages = {} if self.preflight is not None else {"seconds_of": dict(self.seconds_by_stage)}
-        look = {} if self.preflight is None else self.preflight.as_json()
         faults = {} if self.preflight is not None else {"faults": dict(self.faults)}
         return {
-            **look,
+            **measured,
             **stages,
             "forwards": asdict(self.forwards),
             "backwards": asdict(self.backwards),
@@ -114,7 +141,17 @@ class ChunkStats:
 
     @classmethod
     def from_json(cls, entries: Mapping[str, Any]) -> ChunkStats:
-        """Read the entries of a receipt; ValueError if some are missing or of another type."""
+        """Read the entries of a receipt; those without stages are of a preflight.
+
+        Args:
+            entries: Entries of the receipt. Older ones may lack the faults.
+
+        Returns:
+            The stats.
+
+        Raises:
+            ValueError: Entries are missing or have another type.
+        """
         try:
             return cls(
                 seconds=float(entries["seconds"]),
@@ -133,7 +170,7 @@ class ChunkStats:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a job returns. Only the stats may differ from one execution to the next."""
+    """The result of a job. Only its stats may differ from one execution to the next."""
 
     stats: ChunkStats
     columns: Columns | None = None

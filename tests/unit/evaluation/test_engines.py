@@ -59,7 +59,7 @@ def test_a_worker_that_dies_loses_nothing_that_was_done(
     model = Spoiling(slope, data[0][SPOILT], marker, "die")
     evaluate(model, data, out=tmp_path / "well", **SETTINGS)
     marker.touch()
-    with pytest.raises(EngineError, match=r"a worker process died .* nothing that was done is lost"):
+    with pytest.raises(EngineError, match=r"a worker process died .* no finished work is lost"):
         evaluate(model, data, out=tmp_path / "ill", workers=2, **SETTINGS)
     assert not alive(multiprocessing.active_children())
     assert not (tmp_path / "ill/receipts/chunk-00002.json").exists()
@@ -98,7 +98,7 @@ def test_the_message_counts_the_chunks_that_are_kept(
     marker = tmp_path / "marker"
     marker.touch()
     model = Spoiling(slope, data[0][SPOILT], marker, "raise")
-    with pytest.raises(UnfinishedError, match=r"1 jobs failed:(.|\n)*2 of 3 chunks are kept"):
+    with pytest.raises(UnfinishedError, match=r"1 jobs failed:(.|\n)*2 of 3 chunks are stored"):
         evaluate(model, data, **SETTINGS)
 
 

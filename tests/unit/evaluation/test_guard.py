@@ -174,7 +174,7 @@ def test_a_model_object_stays_changed_and_every_later_chunk_says_so(
         evaluate(attacked, (images, labels), norms=("l2",), attack=attack, threads=1, chunk_size=4, out=tmp_path)
     message = str(error.value)
     assert message.count("expected the model as it was loaded") == 4, "three chunks and the second start"
-    assert "0 of 3 chunks are kept" in message
+    assert "0 of 3 chunks are stored" in message
     assert not list(tmp_path.glob("records/*"))
 
 
@@ -199,7 +199,7 @@ def test_a_model_by_name_is_loaded_anew_for_the_next_chunk(named: str, images: T
                 named, (images, labels), norms=("l2",), attack=tampering(tamper, once=True), threads=1, chunk_size=4
             )
         assert "1 jobs failed:\n  chunk-00000" in str(error.value)
-        assert "2 of 3 chunks are kept" in str(error.value)
+        assert "2 of 3 chunks are stored" in str(error.value)
 
 
 def test_processes_of_their_own_see_it_too(generator: Generator) -> None:

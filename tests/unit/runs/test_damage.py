@@ -136,7 +136,7 @@ def test_no_flipped_bit_of_a_spec_is_believed_where_threads_and_device_are_not_g
         folder = Path(shutil.copytree(tmp_path / "whole", tmp_path / new.strip('", :')))
         (folder / "spec.json").write_text(content.replace(old, new))
         for read in (load_evaluation, lambda place: run(place, norms=(norm,), limit=2, checks=False)):
-            with pytest.raises(PdpgdError, match=r"spec\.json: expected the spec that"):
+            with pytest.raises(PdpgdError, match=r"spec\.json: expected the spec of the results in the directory"):
                 read(folder)
 
 
@@ -237,7 +237,7 @@ def test_a_run_of_before_whose_spec_had_another_format_is_read_and_goes_on(
     for name, column in whole.columns.items():
         np.testing.assert_array_equal(read.columns[name], column)
     (damaged / "spec.json").write_text(json.dumps({**entries, "threads": 3}))
-    with pytest.raises(StorageError, match=r"spec\.json: expected the spec that the results beside it were made with"):
+    with pytest.raises(StorageError, match=r"spec\.json: expected the spec of the results in the directory"):
         load_evaluation(damaged)
 
 
@@ -253,9 +253,7 @@ def test_chunks_that_were_swapped_are_done_again(
         first.rename(damaged / "between")
         second.rename(first)
         (damaged / "between").rename(second)
-    with pytest.raises(
-        UnfinishedError, match=f"chunk-{one} is broken .expected what was kept of chunk-{one}, got that"
-    ):
+    with pytest.raises(UnfinishedError, match=f"chunk-{one} is broken .expected the result of chunk-{one}, got that"):
         load_evaluation(damaged)
     notes = run(damaged).notes
     assert [note.split(" is broken")[0] for note in notes] == [f"chunk-{one}", f"chunk-{other}"]
@@ -314,14 +312,14 @@ def test_a_sample_that_was_fooled_at_no_distance_is_neither_kept_nor_read(
     wrong[row] = distance
     broken = type(outcome)(outcome.stats, {**outcome.columns, "distance": wrong}, examples)
     before = results(damaged)
-    with pytest.raises(PdpgdError, match=rf"expected a distance above 0 of a sample that was fooled, got {distance}"):
+    with pytest.raises(PdpgdError, match=rf"expected a distance above 0 for a fooled sample, got {distance}"):
         store.save("chunk-00002", broken)
     assert results(damaged) == before
     monkeypatch.setattr("pdpgd.runs.disk_store.refuse_contradictions", lambda columns: None)
     store.save("chunk-00002", broken)
     fault = store.fault("chunk-00002")
     assert fault is not None
-    assert "expected a distance above 0 of a sample that was fooled" in fault
+    assert "expected a distance above 0 for a fooled sample" in fault
 
 
 def test_a_run_whose_results_contradict_themselves_is_not_finished_and_says_why(
@@ -335,7 +333,7 @@ def test_a_run_whose_results_contradict_themselves_is_not_finished_and_says_why(
     monkeypatch.setattr(records, "typed", fooled_by_nothing)
     for out in (tmp_path / "run", None):
         with pytest.raises(
-            UnfinishedError, match=r"chunk-00000 .*\n?.*expected a distance above 0 of a sample that was"
+            UnfinishedError, match=r"chunk-00000 .*\n?.*expected a distance above 0 for a fooled sample"
         ):
             run(out)
 
@@ -364,7 +362,7 @@ def test_a_start_whose_checksum_lost_its_name_is_not_taken_for_one_of_before(run
 def test_what_is_damaged_while_it_is_being_read_is_named(damaged: Path) -> None:
     evaluation = load_evaluation(damaged)
     flip(damaged / "examples/chunk-00001.npz", 1000)
-    with pytest.raises(StorageError, match=r"examples/chunk-00001\.npz has another checksum than its receipt says"):
+    with pytest.raises(StorageError, match=r"examples/chunk-00001\.npz does not match the checksum in its receipt"):
         evaluation.examples("linf")
 
 

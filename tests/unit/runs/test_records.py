@@ -98,7 +98,7 @@ def test_the_file_says_what_each_column_is(content: bytes) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
 def test_a_file_cut_short_is_not_read(content: bytes, share: float) -> None:
-    with pytest.raises(ValueError, match="does not read as Parquet"):
+    with pytest.raises(ValueError, match="cannot be read as Parquet"):
         from_parquet(content[: int(share * len(content))])
 
 
@@ -129,7 +129,7 @@ def test_a_flipped_bit_in_the_footer_never_gives_other_values(columns: Columns, 
 
 @pytest.mark.parametrize("ending", [b"PAR1", b"\0\0\0\0PAR1", b"not a table"])
 def test_what_is_no_parquet_is_not_read(ending: bytes) -> None:
-    with pytest.raises(ValueError, match="does not read as Parquet"):
+    with pytest.raises(ValueError, match="cannot be read as Parquet"):
         from_parquet(ending)
 
 

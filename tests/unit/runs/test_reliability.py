@@ -21,7 +21,7 @@ from pdpgd.cli.evaluate import Requirement
 from pdpgd.errors import PdpgdWarning
 from pdpgd.evaluation.evaluate import evaluate
 from pdpgd.evaluation.sanity import preflight
-from pdpgd.runs.reliability import Check, before
+from pdpgd.runs.reliability import Check, model_checks
 from pdpgd.runs.result import Evaluation, load_evaluation
 from support.bad_models import Dropping, Gregarious, Noisy, NoSlope, Parity, Probabilities, Quantised
 from support.models import Affine, TinyConv, ramp_affine
@@ -108,7 +108,7 @@ def test_dropout_left_on_is_seen(conv: TinyConv, images: Tensor, generator: Gene
         evaluation = run(Dropping(conv, generator), images, answers(conv, images))
     assert {"train mode", "randomised"} <= of_the_model(evaluation)
     # The model, not the conv in it, which was put in eval mode.
-    assert check_of(evaluation, "train mode").sentence == "1 parts of the model are in train mode"
+    assert check_of(evaluation, "train mode").sentence == "1 modules of the model are in train mode"
     said_with_their_numbers(evaluation)
 
 
@@ -243,7 +243,7 @@ def attacked(slope: nn.Module, sixes: Tensor, attack: Callable[..., AttackResult
             "restarts",
             partial(worse_from_the_first_seed, first=0.4),
             0.5,
-            "another start lowers the mean linf distance by 50.0%, on a part of the samples",
+            "a second start lowers the mean linf distance by 50.0%, on a subset of the samples",
             partial(worse_from_the_first_seed, first=0.2),
             ("linf",),
         ),
@@ -251,7 +251,7 @@ def attacked(slope: nn.Module, sixes: Tensor, attack: Callable[..., AttackResult
             "dominated",
             blind_to_its_norm,
             1.0,
-            "for 100.0% of the samples another norm's attack found a smaller linf distance",
+            "for 100.0% of the samples, the attack in another norm found a smaller linf distance",
             shifted,
             ("linf", "l2"),
         ),
@@ -267,7 +267,7 @@ def attacked(slope: nn.Module, sixes: Tensor, attack: Callable[..., AttackResult
             "never fooled",
             nothing,
             1.0,
-            "100.0% of the samples were never fooled, in the whole box",
+            "the attacks found no adversarial example for 100.0% of the samples",
             shifted,
             ("linf", "l2"),
         ),
@@ -275,7 +275,7 @@ def attacked(slope: nn.Module, sixes: Tensor, attack: Callable[..., AttackResult
             "unverified",
             partial(shifted, by=0.05),
             1.0,
-            "the referee refused points of 100.0% of the samples",
+            "the referee rejected adversarial examples for 100.0% of the samples",
             shifted,
             ("linf",),
         ),
@@ -283,7 +283,7 @@ def attacked(slope: nn.Module, sixes: Tensor, attack: Callable[..., AttackResult
             "passes",
             partial(lying, says=1),
             2.0,
-            "36 backward passes were counted, the attacks say 12",
+            "36 backward passes were counted, the attacks report 12",
             partial(lying, says=3),
             ("linf",),
         ),
@@ -291,7 +291,7 @@ def attacked(slope: nn.Module, sixes: Tensor, attack: Callable[..., AttackResult
             "passes",
             partial(lying, says=6),
             -0.5,
-            "36 backward passes were counted, the attacks say 72",
+            "36 backward passes were counted, the attacks report 72",
             partial(lying, says=3),
             ("linf",),
         ),
@@ -340,8 +340,8 @@ def test_what_cannot_be_said_is_neither_passed_nor_failed(slope: Affine, sixes: 
     evaluation = attacked(slope, sixes, shifted)
     unknown = {check.name: check.sentence for check in evaluation.reliability.checks if check.passed is None}
     assert unknown == {
-        "random weights": "a model that is loaded already does not say where its weights are from",
-        "still moving": "the attack does not show its progress",
+        "random weights": "where the weights of a model object come from is unknown",
+        "still moving": "the attack does not report its progress",
         "dominated": "only one norm was attacked",
     }
     said_with_their_numbers(evaluation)
@@ -469,9 +469,9 @@ def test_a_look_that_was_kept_before_a_check_was_made_says_so(conv: TinyConv, im
     assert look is not None
     look = replace(look, random_parameters_measured=False)
     assert "random_parameters" not in look.as_json()
-    check = next(check for check in before(look) if check.name == "random weights")
+    check = next(check for check in model_checks(look) if check.name == "random weights")
     assert check.passed is None
-    assert check.sentence == "it was not measured where the weights are from"
+    assert check.sentence == "the run did not record where the weights come from"
 
 
 def test_the_verdict_names_every_sign(slope: Affine, sixes: Tensor) -> None:
@@ -485,4 +485,4 @@ def test_an_attack_that_does_not_count_its_passes_is_not_said_to_lie(slope: Affi
         check for check in attacked(slope, sixes, partial(lying, says=0)).reliability.checks if check.name == "passes"
     )
     assert check.passed is None
-    assert check.sentence == "36 backward passes were counted, the attacks say nothing"
+    assert check.sentence == "36 backward passes were counted, the attacks report none"

@@ -73,16 +73,16 @@ def test_the_digest_changes_with_every_field_and_the_difference_names_it(name: s
 def test_a_difference_says_what_is_there_and_what_is_asked() -> None:
     other = replace(SPEC, seed=7, norms=("l1",), data={**SPEC.data, "samples": 5, "more": "x"})
     assert differences(SPEC, other) == [
-        "data.more: nothing there, x asked",
-        "data.samples: 100 there, 5 asked",
-        "norms: linf, l2 there, l1 asked",
-        "seed: 0 there, 7 asked",
+        "data.more: nothing stored, x requested",
+        "data.samples: 100 stored, 5 requested",
+        "norms: linf, l2 stored, l1 requested",
+        "seed: 0 stored, 7 requested",
     ]
 
 
 def test_a_long_value_is_cut() -> None:
     (line,) = differences(SPEC, replace(SPEC, model={**SPEC.model, "sha256": "c" * 64}))
-    assert line == f"model.sha256: {'a' * 12}... there, {'c' * 12}... asked"
+    assert line == f"model.sha256: {'a' * 12}... stored, {'c' * 12}... requested"
 
 
 @pytest.mark.parametrize("name", ["chunk_size", "batch_size", "threads"])

@@ -95,14 +95,14 @@ def emptied(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "file", "why"),
     [
-        (flipped, "records/chunk-00001.parquet", "chunk-00001.parquet has another checksum than its receipt says"),
-        (flipped, "examples/chunk-00001.npz", "chunk-00001.npz has another checksum than its receipt says"),
-        (truncated, "examples/chunk-00001.npz", "chunk-00001.npz has another checksum than its receipt says"),
+        (flipped, "records/chunk-00001.parquet", "chunk-00001.parquet does not match the checksum in its receipt"),
+        (flipped, "examples/chunk-00001.npz", "chunk-00001.npz does not match the checksum in its receipt"),
+        (truncated, "examples/chunk-00001.npz", "chunk-00001.npz does not match the checksum in its receipt"),
         (truncated, "receipts/chunk-00001.json", ""),
         (emptied, "receipts/chunk-00001.json", "files"),
         (Path.unlink, "records/chunk-00001.parquet", "No such file"),
         (Path.unlink, "examples/chunk-00001.npz", "No such file"),
-        (flipped, "checks/second-start.parquet", "second-start.parquet has another checksum than its receipt says"),
+        (flipped, "checks/second-start.parquet", "second-start.parquet does not match the checksum in its receipt"),
         (truncated, "checks/preflight.json", ""),
     ],
     ids=lambda value: getattr(value, "__name__", value),
@@ -158,14 +158,17 @@ def test_files_without_a_receipt_and_drafts_are_what_a_killed_run_leaves_and_are
 @pytest.mark.parametrize(
     ("changes", "lines"),
     [
-        ({"norms": ("linf", "l1")}, ["norms: linf, l2 there, linf, l1 asked"]),
-        ({"norms": ("l2", "linf")}, ["norms: linf, l2 there, l2, linf asked"]),
-        ({"budget": 5}, ["budget: 4 there, 5 asked"]),
-        ({"seed": 1}, ["seed: 0 there, 1 asked"]),
-        ({"limit": 7}, ["data.samples: 10 there, 7 asked", "data.sha256: "]),
-        ({"chunk_size": 5, "batch_size": 2}, ["batch_size: 100 there, 2 asked", "chunk_size: 4 there, 5 asked"]),
-        ({"threads": 2}, ["threads: 1 there, 2 asked"]),
-        ({"attack": "pdgd"}, ["attack: auto there, pdgd asked"]),
+        ({"norms": ("linf", "l1")}, ["norms: linf, l2 stored, linf, l1 requested"]),
+        ({"norms": ("l2", "linf")}, ["norms: linf, l2 stored, l2, linf requested"]),
+        ({"budget": 5}, ["budget: 4 stored, 5 requested"]),
+        ({"seed": 1}, ["seed: 0 stored, 1 requested"]),
+        ({"limit": 7}, ["data.samples: 10 stored, 7 requested", "data.sha256: "]),
+        (
+            {"chunk_size": 5, "batch_size": 2},
+            ["batch_size: 100 stored, 2 requested", "chunk_size: 4 stored, 5 requested"],
+        ),
+        ({"threads": 2}, ["threads: 1 stored, 2 requested"]),
+        ({"attack": "pdgd"}, ["attack: auto stored, pdgd requested"]),
     ],
     ids=lambda value: ",".join(value),
 )
@@ -173,7 +176,7 @@ def test_another_spec_is_refused_with_what_differs_and_nothing_is_changed(
     changes: dict[str, Any], lines: list[str], run: Run, finished: Path
 ) -> None:
     before, stamps = files(finished), times(finished)
-    with pytest.raises(InvalidInputError, match="expected the spec that this run was begun with") as refusal:
+    with pytest.raises(InvalidInputError, match="expected the spec that this run was started with") as refusal:
         run(**changes)
     said = str(refusal.value).splitlines()[1:-1]
     assert len(said) == len(lines)
@@ -187,9 +190,11 @@ def test_another_spec_is_refused_with_what_differs_and_nothing_is_changed(
 def test_a_model_with_other_weights_or_other_images_are_another_run(
     run: Run, images: Tensor, labels: Tensor, generator: torch.Generator, finished: Path
 ) -> None:
-    with pytest.raises(InvalidInputError, match=r"\n  model\.sha256: \w{12}\.\.\. there, \w{12}\.\.\. asked\n"):
+    with pytest.raises(InvalidInputError, match=r"\n  model\.sha256: \w{12}\.\.\. stored, \w{12}\.\.\. requested\n"):
         run(TinyConv(generator))
-    with pytest.raises(InvalidInputError, match=r"another:\n  data\.sha256: \w{12}\.\.\. there, \w{12}\.\.\. asked\n"):
+    with pytest.raises(
+        InvalidInputError, match=r"another:\n  data\.sha256: \w{12}\.\.\. stored, \w{12}\.\.\. requested\n"
+    ):
         run(data=(1 - images, labels))
 
 
@@ -222,7 +227,7 @@ def test_the_history_has_an_entry_for_each_start_of_work(run: Run, finished: Pat
 def test_a_history_that_does_not_read_is_begun_anew_and_said_to_be(run: Run, finished: Path) -> None:
     (finished / "receipts/chunk-00000.json").unlink()
     truncated(finished / "history.json")
-    assert any("history.json did not read" in note for note in run().notes)
+    assert any("history.json could not be read" in note for note in run().notes)
     assert len(json.loads((finished / "history.json").read_text())) == 1
 
 
@@ -245,7 +250,7 @@ def test_a_place_that_cannot_be_a_directory_is_refused(place: str, run: Run, tmp
 def test_a_spec_that_does_not_read_is_not_written_over(run: Run, finished: Path) -> None:
     truncated(finished / "spec.json")
     before = files(finished)
-    with pytest.raises(StorageError, match=r"spec.json: expected the spec of a run, got a file that does not read"):
+    with pytest.raises(StorageError, match=r"spec.json: expected the spec of a run, got a file that cannot be read"):
         run()
     assert files(finished) == before
 
@@ -290,7 +295,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(run: Run, finished: Path, small_disk: Path) -> None:
     full = small_disk / "run"
     for _ in range(2):
-        with pytest.raises(StorageError, match=r"No space left.*nothing that was done is lost.*make room") as failure:
+        with pytest.raises(StorageError, match=r"No space left.*no finished work is lost.*free some space") as failure:
             run(out=full)
     done = sorted(path.stem for path in (full / "receipts").iterdir() if not path.name.startswith("."))
     assert 0 < len(done) < 3

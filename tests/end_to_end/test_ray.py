@@ -153,7 +153,7 @@ def test_a_worker_that_lacks_the_models_module_says_so(data: Data, monkeypatch: 
     module = ModuleType("only_here")
     exec("import torch\nclass Net(torch.nn.Flatten): ...", module.__dict__)
     monkeypatch.setitem(sys.modules, "only_here", module)
-    with pytest.raises(EngineError, match=r"could not take its job \(.*No module named 'only_here'.*import"):
+    with pytest.raises(EngineError, match=r"could not load its job \(.*No module named 'only_here'.*import"):
         evaluate(module.Net().eval(), data, **ON_RAY)
 
 

@@ -1,4 +1,4 @@
-"""Memory that is freed and asked for again a thousand times a second had better not go back to the system between."""
+"""Engines that execute jobs: in this process, or in several processes of this machine, and malloc tuned for them."""
 
 from __future__ import annotations
 
@@ -23,52 +23,39 @@ from pdpgd.evaluation.job import Job, Progress, run_job
 from pdpgd.evaluation.model_handle import ModelHandle
 from pdpgd.runs.stats import JobResult
 
-# glibc's malloc.h: what the numbers are to mallopt.
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
-LARGEST = 32 * 2**20
-"""Blocks from this size on are mapped by themselves, the most that glibc takes."""
-KEPT = 2**30
-TAKEN_AT_ONCE = 64 * 2**20
-
-
-def keep_freed_memory() -> None:
-    """For a process of our own: an attack makes and frees its tensors in every step.
-
-    Mapping the memory and faulting it in took a fifth of an evaluation of a small net. Does nothing where the C library
-    is not glibc.
-    """
-    try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-    except (OSError, AttributeError):
-        return
-    for option, value in ((M_MMAP_THRESHOLD, LARGEST), (M_TRIM_THRESHOLD, KEPT), (M_TOP_PAD, TAKEN_AT_ONCE)):
-        mallopt(option, value)
-
-
 ENGINES = ("local", "ray")
+MALLOC_OPTIONS = {
+    -3: 32 * 2**20,  # M_MMAP_THRESHOLD: larger blocks are mapped one by one; this is the maximum of glibc
+    -1: 2**30,  # M_TRIM_THRESHOLD: freed memory that is not returned to the system
+    -2: 64 * 2**20,  # M_TOP_PAD: memory that is requested from the system at once
+}
+"""Options of glibc's mallopt and their values, in bytes."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A job that failed, and why; it travels between processes where an exception may not."""
+    """Why a job failed; unlike some exceptions, it can be sent between processes."""
 
     message: str
     wrong_call: bool
-    """Whether it is the caller's to put right, not the model's."""
+    """Whether the call was invalid, rather than the model or the attack at fault."""
 
 
 Result = JobResult | Failure
 Handles = Mapping[str, ModelHandle]
-"""The models that jobs are for, by the name that a job has for its own."""
+"""The models of the jobs, by the name that a job has for its own."""
 
 
 class Engine(AbstractContextManager["Engine"], Protocol):
-    """Does jobs, in any order and as many at once as it likes; gives back each with what came of it."""
+    """Executes jobs, in any order and any number of them at once."""
 
-    def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]: ...
+    def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]:
+        """Yield the name of each job with its result, as jobs complete."""
+        ...
 
 
 def check_engine(name: str, workers: int | None, address: str | None) -> None:
+    """Raise InvalidInputError unless there is such an engine, and it takes these options."""
     if name not in ENGINES:
         raise UnknownNameError("engine", name, ENGINES)
     if workers is not None and (type(workers) is not int or workers < 1):
@@ -87,6 +74,7 @@ def engine_of(
     address: str | None,
     progress: Progress | None,
 ) -> Engine:
+    """Create an engine; only the one in this process reports the progress within a job."""
     if name == "ray":
         from pdpgd.evaluation.ray_engine import RayEngine
 
@@ -94,8 +82,22 @@ def engine_of(
     return InProcess(handles, device, progress) if workers in (None, 1) else Processes(handles, device, workers)
 
 
-def loaded(handle: ModelHandle, device: str) -> Model | Failure:
-    """For a worker, whose errors while it gets ready would not be told from its death."""
+def keep_freed_memory() -> None:
+    """Tune glibc malloc to keep freed memory: attacks reallocate tensors every step.
+
+    Mapping memory and faulting it in took a fifth of the time of an evaluation of a small net. Call this only in a
+    process of our own. It does nothing where the C library is not glibc.
+    """
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):
+        return
+    for option, value in MALLOC_OPTIONS.items():
+        mallopt(option, value)
+
+
+def load_in_worker(handle: ModelHandle, device: str) -> Model | Failure:
+    """Load a model in a worker, where an exception could not be distinguished from the death of the worker."""
     keep_freed_memory()
     try:
         return handle.load(device)
@@ -103,34 +105,36 @@ def loaded(handle: ModelHandle, device: str) -> Model | Failure:
         return Failure(str(error), isinstance(error, InvalidInputError))
 
 
-class Models:
-    """A worker's: one at a time, the last that was asked for. Jobs for one model come together."""
+class Worker:
+    """Executes jobs one by one. It holds one model at a time, the last one used: jobs of a model follow one another."""
 
     def __init__(
         self,
         handles: Handles,
         device: str,
-        load: Callable[[ModelHandle, str], Model | Failure] = loaded,
+        load: Callable[[ModelHandle, str], Model | Failure] = load_in_worker,
         progress: Progress | None = None,
     ) -> None:
         self._handles, self._device, self._load, self._progress = handles, device, load, progress
         self._name: str | None = None
         self._model: Model | Failure | None = None
-        everywhere: Fingerprint = {}
-        self._guards = {name: Guard(everywhere) for name in handles}
+        hooks: Fingerprint = {}
+        self._guards = {name: Guard(hooks) for name in handles}
 
-    def do(self, job: Job) -> Result:
-        """Do the job on its model; one that an attack has changed is loaded anew for the next job."""
+    def run(self, job: Job) -> Result:
+        """Execute a job on its model, which is loaded again if an earlier attack has changed it."""
         guard = self._guards[job.model]
         if self._name != job.model or self._model is None or guard.changed:
-            self._model = None  # before the next one is there
+            self._model = None  # freed before the next one is loaded
             self._name, self._model = job.model, self._load(self._handles[job.model], self._device)
             guard.renew()
-        return attempted(job, self._model, guard, self._progress)
+        return result_or_failure(job, self._model, guard, self._progress)
 
 
-def attempted(job: Job, model: Model | Failure, guard: Guard | None = None, progress: Progress | None = None) -> Result:
-    """The outcome, or the error as a value: one chunk that fails does not take the others with it."""
+def result_or_failure(
+    job: Job, model: Model | Failure, guard: Guard | None = None, progress: Progress | None = None
+) -> Result:
+    """Execute a job and return its error as a value, so that a chunk that fails does not stop the others."""
     if isinstance(model, Failure):
         return model
     try:
@@ -139,10 +143,19 @@ def attempted(job: Job, model: Model | Failure, guard: Guard | None = None, prog
         return Failure(str(error), isinstance(error, InvalidInputError))
 
 
-def completed(
+def as_completed(
     submit: Callable[[Job], Future[Result]], jobs: Iterable[Job], *, at_once: int
 ) -> Iterator[tuple[str, Result]]:
-    """Keep `at_once` jobs under way, and no more: each carries its images with it."""
+    """Submit jobs and yield their results as they complete.
+
+    Args:
+        submit: Starts a job.
+        jobs: The jobs, created when needed.
+        at_once: Maximum number of jobs under way, each of which holds its images in memory.
+
+    Yields:
+        Name and result of each job.
+    """
     waiting = iter(jobs)
     running: dict[Future[Result], str] = {}
     while True:
@@ -151,16 +164,16 @@ def completed(
         if not running:
             return
         done = wait(running, return_when=FIRST_COMPLETED).done
-        # Those that are lost come last: what was done beside them is to be kept.
+        # Lost jobs raise, and come last, so that the results of the others are stored.
         for future in sorted(done, key=lambda future: future.exception() is not None):
             yield running.pop(future), future.result()
 
 
 class InProcess:
-    """One job after the other, here."""
+    """Executes one job after the other in this process."""
 
     def __init__(self, handles: Handles, device: str, progress: Progress | None) -> None:
-        self._models = Models(handles, device, lambda handle, device: handle.load(device), progress)
+        self._worker = Worker(handles, device, lambda handle, device: handle.load(device), progress)
 
     def __enter__(self) -> InProcess:
         return self
@@ -168,12 +181,13 @@ class InProcess:
     def __exit__(self, *_: object) -> None: ...
 
     def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]:
+        """Yield the name of each job with its result."""
         for job in jobs:
-            yield job.name, self._models.do(job)
+            yield job.name, self._worker.run(job)
 
 
 class Processes:
-    """Processes of this machine, each with models of its own."""
+    """Executes jobs in several processes of this machine, each of which loads the models itself."""
 
     def __init__(self, handles: Handles, device: str, workers: int) -> None:
         self._workers = workers
@@ -198,8 +212,9 @@ class Processes:
                     process.terminate()
 
     def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]:
+        """Yield the name of each job with its result, as jobs complete; raise EngineError if a process dies."""
         try:
-            yield from completed(self._submit, jobs, at_once=2 * self._workers)
+            yield from as_completed(self._submit, jobs, at_once=2 * self._workers)
         except BrokenProcessPool as error:
             raise EngineError(
                 "a worker process died (out of memory, or killed); no finished work is lost: "
@@ -208,13 +223,13 @@ class Processes:
 
     def _submit(self, job: Job) -> Future[Result]:
         # The pool starts its workers here.
-        with _ctrl_c_waits():
+        with _ctrl_c_blocked():
             return self._pool.submit(_in_worker, job)
 
 
 @contextmanager
-def _ctrl_c_waits() -> Iterator[None]:
-    """A process that is started meanwhile does not know Ctrl-C at all: it would die of it while it still imports."""
+def _ctrl_c_blocked() -> Iterator[None]:
+    """Block SIGINT, also in processes that are started meanwhile: it would kill them while they import modules."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -225,18 +240,18 @@ def _ctrl_c_waits() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_models: Models | None = None
+_worker: Worker | None = None
 
 
 def _prepare_worker(handles: Handles, device: str) -> None:
-    global _models
-    # Ctrl-C goes to the whole group of processes: the parent decides what it means.
+    global _worker
+    # Ctrl-C reaches the whole process group; the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-    _models = Models(handles, device)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    _worker = Worker(handles, device)
 
 
-def _leave_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait_for([parent.sentinel])
@@ -244,5 +259,5 @@ def _leave_with_parent() -> None:
 
 
 def _in_worker(job: Job) -> Result:
-    assert _models is not None
-    return _models.do(job)
+    assert _worker is not None
+    return _worker.run(job)

@@ -1,7 +1,8 @@
-"""Is the model still the one that was loaded? An attack may leave hooks in it, or change its weights.
+"""A guard against attacks that change the model, by leaving hooks in it or changing its weights.
 
 The fingerprint of a model is taken when it is fresh, after its first passes and before any attack runs. Every job
-compares with that first one at its start and at its end. What differs is named, and the job's results are not believed.
+compares the model with it at its start and at its end. An error names the differences, and the results of the job are
+discarded.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from pdpgd.evaluation.model_handle import checksums_of
 from pdpgd.evaluation.referee import drift
 
 PROBED = 8
-"""Clean samples that a model answers twice when it is fresh, and once more each time it is loaded again."""
+"""Number of clean samples that are passed twice through a model whenever it is loaded."""
 MOVED = 500
-"""Roundings by which the logits of clean inputs may differ after an attack. It is far more than a model may show in its
-two first answers (1), so that one whose sums have no fixed order is not taken for a changed one."""
+"""Rounding errors by which the logits of clean inputs may differ after an attack. This is far more than the two first
+passes of a model may differ by (1), so that a model whose sums have no fixed order does not count as changed."""
 SHOWN = 4
-"""Changes that an error names."""
+"""Maximum number of changes that an error names."""
 
 Fingerprint = dict[str, tuple[Any, Any]]
-"""What may change, by name: (description, identity). Two models that were built alike have the same descriptions; the
-identity is of the very objects."""
+"""State of a model that may change, by name: (description, identity). Two models that were built alike have the same
+descriptions; the identity is that of the objects."""
 
 
 def fingerprint_of(model: Model) -> Fingerprint:
-    """The weights of the model, and the type, mode, forward and hooks of each of its modules."""
+    """Return checksums of the weights, and the type, mode, forward and hooks of each module."""
     found: Fingerprint = {}
     for root, outermost in _roots(model).items():
         prefix = f"{root}." if root else ""
@@ -46,7 +47,7 @@ def fingerprint_of(model: Model) -> Fingerprint:
 
 
 def _roots(model: Model) -> dict[str, nn.Module]:
-    """The model if it is a module; of a function, a method or another object, the modules that it refers to."""
+    """Return the model if it is a module; otherwise the modules that a function, method or object refers to."""
     if isinstance(model, nn.Module):
         return {"": model}
     function = getattr(model, "__func__", model)
@@ -62,7 +63,7 @@ def _roots(model: Model) -> dict[str, nn.Module]:
 
 
 def global_hooks() -> Fingerprint:
-    """Hooks that torch calls for every module of the process."""
+    """Return the hooks that torch calls for every module of the process."""
     return {
         f"global hooks ({name.removeprefix('_global_')})": _hooks(hooks)
         for name, hooks in vars(torch_module).items()
@@ -71,39 +72,49 @@ def global_hooks() -> Fingerprint:
 
 
 def differences(first: Fingerprint, now: Fingerprint, *, same_objects: bool = True) -> list[str]:
-    """The names of what differs; by its description alone if the two are of different objects."""
+    """List the names of what differs; compare descriptions only, unless both are of the same objects."""
     parts, nothing = 2 if same_objects else 1, (None, None)
     names = dict.fromkeys((*first, *now))
     return [name for name in names if first.get(name, nothing)[:parts] != now.get(name, nothing)[:parts]]
 
 
 class Guard:
-    """Holds a model to the state in which it was first loaded."""
+    """Compares a model with the state in which it was first loaded.
 
-    def __init__(self, everywhere: Fingerprint | None = None) -> None:
-        """`everywhere` is shared by the guards of a process: the global hooks before the first attack."""
-        self._everywhere: Fingerprint = {} if everywhere is None else everywhere
+    Args:
+        hooks: Global hooks before the first attack, shared by the guards of a process.
+    """
+
+    def __init__(self, hooks: Fingerprint | None = None) -> None:
+        self._hooks: Fingerprint = {} if hooks is None else hooks
         self._first: Fingerprint | None = None
         self._now: Fingerprint | None = None
         self._probe, self._answers = torch.empty(0), torch.empty(0)
         self._own: set[str] = set()
-        """What the model changes by itself."""
+        """Names of what the model changes by itself."""
         self._steady = True
         self.changed = False
-        """Whether the model was found to be another than was loaded: it must not be used any more."""
+        """Whether the model differs from the one that was loaded and must not be used any more."""
 
     def renew(self) -> None:
-        """The model was loaded again; `begin` holds it against what it was the first time."""
+        """Expect a model that was loaded again; `begin` compares it with the first one."""
         self._now, self.changed = None, False
 
     def begin(self, model: Model, inputs: Tensor) -> int:
-        """At the start of a job on these inputs: take the fingerprint of a fresh model, or compare with it.
+        """Check the model at the start of a job, or take the fingerprint of a fresh one.
 
-        A fresh model answers twice. What differs between the two it changes by itself, as batch normalization in train
-        mode does, or answers by chance: no attack is held responsible for that.
+        A fresh model gets two passes. Whatever differs between them it changes by itself, as batch normalization in
+        train mode does, or is random, and is not attributed to an attack.
+
+        Args:
+            model: The model.
+            inputs: Inputs of the job.
 
         Returns:
-            The number of forward passes that were made.
+            The number of forward passes that were used.
+
+        Raises:
+            ModelChangedError: The model has changed.
         """
         if self._now is not None:
             self._refuse(self._differences(model))
@@ -115,34 +126,42 @@ class Guard:
             self._first, self._probe, self._answers = now, probe, answers
             self._steady = drift(answers, again) <= 1
             self._own = set(differences(before, now))
-            if not self._everywhere:
-                self._everywhere.update(global_hooks())
+            if not self._hooks:
+                self._hooks.update(global_hooks())
         self._now = now
         found = self._foreign(differences(self._first, now, same_objects=False))
-        self._refuse([*found, *self._elsewhere(), *self._moved(drift(self._answers, again))])
+        self._refuse([*found, *self._global_changes(), *self._moved(drift(self._answers, again))])
         return 2 * len(probe)
 
     def end(self, model: Model, moved: float = 0.0) -> None:
-        """At the end of a job. `moved`: how many roundings the logits of its clean inputs differ from its start."""
+        """Check the model at the end of a job.
+
+        Args:
+            model: The model.
+            moved: Rounding errors by which the logits of the clean inputs have moved since the start of the job.
+
+        Raises:
+            ModelChangedError: The model has changed.
+        """
         if self._now is not None:
             self._refuse([*self._differences(model), *self._moved(moved)])
 
-    def look(self, model: Model) -> None:
-        """Note whether the model is changed, where the job failed for another reason."""
+    def note_changes(self, model: Model) -> None:
+        """Set `changed` if the model has changed, after a job that failed for another reason."""
         self.changed |= self._now is not None and bool(self._differences(model))
 
     def _differences(self, model: Model) -> list[str]:
         assert self._now is not None
-        return [*self._foreign(differences(self._now, fingerprint_of(model))), *self._elsewhere()]
+        return [*self._foreign(differences(self._now, fingerprint_of(model))), *self._global_changes()]
 
-    def _elsewhere(self) -> list[str]:
-        return differences(self._everywhere, global_hooks())
+    def _global_changes(self) -> list[str]:
+        return differences(self._hooks, global_hooks())
 
     def _foreign(self, names: list[str]) -> list[str]:
         return [name for name in names if name not in self._own]
 
     def _moved(self, moved: float) -> list[str]:
-        """NaN is a difference, too."""
+        # The comparison is false for NaN, which counts as a change.
         if not self._steady or moved <= MOVED:
             return []
         return [f"logits of the clean inputs (by {moved:.3g} times what rounding explains)"]
@@ -155,14 +174,14 @@ class Guard:
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         raise ModelChangedError(
             f"expected the model as it was loaded, got one with other {', '.join(names[:SHOWN])}{more} after an attack "
-            "ran on it; nothing that was found on it is kept: let the attack leave the model as it is"
+            "ran on it; its results on this model are discarded: change the attack so that it leaves the model as it is"
         )
 
 
 def _of_module(name: str, module: nn.Module) -> Fingerprint:
     kind, own = type(module), vars(module)
     forward, inherited = own.get("forward"), id(inspect.getattr_static(kind, "forward", None))
-    # A class that is made for one model, as torch.fx does, goes with it; the others stay when it is loaded again.
+    # A class that is created for one model, as by torch.fx, is another one when the model is loaded again.
     lasting = None if "<locals>" in kind.__qualname__ else inherited
     found: Fingerprint = {
         f"type of {name}": (kind.__qualname__, (id(module), id(kind))),
@@ -176,7 +195,7 @@ def _of_module(name: str, module: nn.Module) -> Fingerprint:
 
 
 def _hooks(hooks: dict[Any, Any]) -> tuple[Any, Any]:
-    # torch numbers hooks, and uses no number twice.
+    # The keys identify hooks, since torch uses no number twice.
     return tuple(map(_named, hooks.values())), tuple(map(str, hooks))
 
 

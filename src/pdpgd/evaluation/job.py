@@ -1,4 +1,4 @@
-"""A job: some samples of a run and what to do with them. Its result depends on the job alone, not on the worker."""
+"""Jobs: samples of a run with instructions, and their execution, whose result does not depend on the worker."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Job:
-    """Samples of a run, and what to do with them."""
+    """Samples of a run with the instructions for a worker."""
 
     name: str
     """Unique among the jobs of an engine."""
     kind: JobKind
+    """Whether the samples are attacked and recorded, attacked from a second start, or used to check the model."""
     spec: RunSpec
     attack: AttackSpec
     inputs: Tensor
@@ -39,7 +40,7 @@ class Job:
     indices: Tensor
     """Positions of the samples in the data set."""
     model: str = ""
-    """Which of the engine's models it is for."""
+    """Name of the model among those of the engine."""
     random_parameters: int | None = None
     """Number of parameters of that model that are drawn at random when it is built; None if unknown."""
 
@@ -74,8 +75,8 @@ def run_job(job: Job, model: Model, *, guard: Guard | None = None, progress: Pro
         except Exception as error:
             if batch_size == 1 or not _out_of_memory(error):
                 if isinstance(error, ModelError):
-                    guard.end(model)  # a model that fails because it was changed is not at fault
-                guard.look(model)
+                    guard.end(model)  # if the model was changed, that is the error to report
+                guard.note_changes(model)
                 raise
         # Outside the handler, where the error no longer holds on to the tensors that filled the memory.
         batch_size //= 2
@@ -142,7 +143,7 @@ def _out_of_memory(error: BaseException | None) -> bool:
 
 
 def _machine(device: str) -> dict[str, str]:
-    facts = {"platform": platform.platform(), "processor": provenance.processor()}
+    machine = {"platform": platform.platform(), "processor": provenance.processor()}
     if device.startswith("cuda"):
-        facts["gpu"] = torch.cuda.get_device_name(device)
-    return facts
+        machine["gpu"] = torch.cuda.get_device_name(device)
+    return machine

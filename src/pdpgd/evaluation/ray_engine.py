@@ -1,4 +1,4 @@
-"""Jobs as tasks of a Ray cluster: one that exists, or one of this machine's own. The only place that imports ray."""
+"""The engine that executes jobs as tasks of a Ray cluster, existing or local; the only module that imports ray."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from types import TracebackType
 from typing import Any
 
 from pdpgd.errors import EngineError, InvalidInputError, need
-from pdpgd.evaluation.engines import Handles, Models, Result, completed
+from pdpgd.evaluation.engines import Handles, Result, Worker, as_completed
 from pdpgd.evaluation.job import Job
 
-# Ray does a task again when its worker or its machine is lost.
 RETRIES = 5
-# Seconds to wait for a cluster's port to answer. Ray itself waits for minutes, and ends the process then.
+"""Number of times that Ray repeats a task whose worker or machine is lost."""
 PATIENCE = 10.0
+"""Seconds to wait for the port of a cluster. Ray itself waits for minutes, and then ends the process."""
+UNSENDABLE = (pickle.PicklingError, AttributeError, TypeError)
+"""Errors of pickling."""
 
 
 class RayEngine:
-    """Each task asks for `threads` CPUs, and for a GPU if the run is on one; Ray finds the place."""
+    """Executes jobs as Ray tasks, each with `threads` CPUs, and with a GPU if the run uses one."""
 
     def __init__(
         self, handles: Handles, *, device: str, threads: int, workers: int | None, address: str | None
     ) -> None:
         self._ray: Any = need("ray", extra="ray", purpose="the engine ray")
         on_gpu = device.startswith("cuda")
-        self._begun = not self._ray.is_initialized()
+        self._started = not self._ray.is_initialized()
         try:
             if address is not None:
-                _knock(address)
+                _check_port(address)
                 self._ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
-            elif self._begun:
+            elif self._started:
                 self._ray.init(
                     num_cpus=None if workers is None else workers * threads,
                     include_dashboard=False,
@@ -44,7 +46,7 @@ class RayEngine:
         except (OSError, RuntimeError, ValueError) as error:
             raise EngineError(f"ray: expected a cluster at {address or 'this machine'}, got none ({error})") from error
         self._at_once = workers or 2 * self._room("GPU" if on_gpu else "CPU", 1 if on_gpu else threads)
-        # The workers of a cluster outlive a run: the next one's model may differ by its code alone.
+        # Workers of a cluster outlive a run, and the model of the next run may differ in its code only.
         self._run = uuid.uuid4().hex
         try:
             self._handles = self._ray.put(dict(handles))
@@ -55,7 +57,7 @@ class RayEngine:
         self._device = device
 
     def _room(self, resource: str, each: int) -> int:
-        """How many tasks the cluster has room for at once, at least one: it may grow."""
+        """Return how many tasks the cluster can run at once; at least one, since it may grow."""
         return max(1, int(self._ray.cluster_resources().get(resource, 0)) // each)
 
     def __enter__(self) -> RayEngine:
@@ -64,20 +66,21 @@ class RayEngine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._begun:
+        if self._started:
             self._ray.shutdown()
 
     def results(self, jobs: Iterable[Job]) -> Iterator[tuple[str, Result]]:
+        """Yield the name of each job with its result, as jobs complete; raise EngineError if one is lost for good."""
         try:
-            yield from completed(self._submit, jobs, at_once=self._at_once)
+            yield from as_completed(self._submit, jobs, at_once=self._at_once)
         except self._ray.exceptions.RayTaskError as error:
             raise EngineError(
-                f"ray: a worker could not take its job ({_first_line(error.cause)}); it must be able to import all "
-                "that the model and the attack are made of"
+                f"ray: a worker could not load its job ({_first_line(error.cause)}); it must be able to import "
+                "all modules of the model and the attack"
             ) from error
         except self._ray.exceptions.RayError as error:
             raise EngineError(
-                f"ray: a job was lost {RETRIES + 1} times ({type(error).__name__}: {error}); nothing that was done is "
+                f"ray: a job was lost {RETRIES + 1} times ({type(error).__name__}: {error}); no finished work is "
                 "lost: start the same command again"
             ) from error
 
@@ -90,32 +93,28 @@ class RayEngine:
         return future
 
 
-# What pickling raises.
-UNSENDABLE = (pickle.PicklingError, AttributeError, TypeError)
-
-
 def _unsendable(what: str, error: Exception) -> InvalidInputError:
     return InvalidInputError(f"{what}: expected one that can be sent to other processes, got {_first_line(error)}")
 
 
 def _first_line(error: BaseException) -> str:
-    """Ray puts whole tracebacks in its messages."""
+    """Return the first line of an error, whose message may be a whole traceback in Ray."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _knock(address: str) -> None:
-    """Raise OSError if nobody answers at "host:port" or "ray://host:port"; "auto" and the like are Ray's to resolve."""
+def _check_port(address: str) -> None:
+    """Raise OSError if "host:port" or "ray://host:port" does not answer; Ray resolves "auto" and the like itself."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
 
 
-_models: dict[str, Models] = {}
+_workers: dict[str, Worker] = {}
 
 
 def _in_worker(job: Job, handles: Handles, device: str, run: str) -> Result:
-    """A worker process serves many tasks of a run: the model is loaded once."""
-    if run not in _models:
-        _models.clear()
-        _models[run] = Models(handles, device)
-    return _models[run].do(job)
+    """Execute a job in a worker process, which loads a model once for many tasks of a run."""
+    if run not in _workers:
+        _workers.clear()
+        _workers[run] = Worker(handles, device)
+    return _workers[run].run(job)

@@ -1,8 +1,10 @@
-"""A referee that trusts no attack: it derives label, box and sizes of every point again, in fresh forward passes.
+"""The referee: it trusts no attack and verifies every point in fresh forward passes, as floats and at 8 bits.
 
 A point counts if it is finite, inside the box, not the input itself, and beyond the decision boundary in a pass of its
-batch and in a pass of its own. Where the margin is so small that rounding may decide it, the point is fragile: it
-stays, and says so.
+batch and in a pass of its own. Where the margin is so small that rounding may decide it, the point counts and is marked
+as fragile.
+
+At 8 bits, a point is rounded to gray levels, repaired where rounding made it lose its effect, and judged again.
 """
 
 from __future__ import annotations
@@ -18,12 +20,16 @@ from pdpgd.classifier import Classifier, Model
 from pdpgd.criteria import Box, Criterion
 from pdpgd.norms import norm_of
 
-# A margin below this many roundings of the largest logit may have either sign. Between a batch and a lone pass, the
-# shipped nets' logits differ by about one.
 ROUNDINGS = 8
-
-# A margin this many times as large is beyond what any order of the sums can change.
+"""A margin below this many rounding errors of the largest logit may have either sign. Between a batch and a pass of a
+single sample, the logits of the shipped nets differ by about one."""
 SPARED = 1000
+"""A margin this many times as large has the same sign in any order of the sums."""
+GRAY_LEVELS = 255
+NEAR = (1.0, 1.02, 1.05, 1.1, 1.2)
+"""Factors of the perturbation for a repair at 8 bits; all are tried, and the smallest adversarial result is used."""
+FAR = (1.5, 2.0, 4.0, 16.0, 256.0)
+"""Larger factors, which are tried one after the other until one of them repairs the point."""
 
 VERIFIED = "verified"
 STILL_RIGHT = "still right"
@@ -36,21 +42,24 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What the referee says of a batch of points; each field has the batch as its first dimension."""
+    """Verdicts on a batch of points; each field has one row per point."""
 
     word: np.ndarray[tuple[int], np.dtype[np.str_]]
-    """Verified, or why it does not count."""
+    """"verified", the reason why the point does not count, or "none" if it was not judged."""
     valid: Tensor
+    """Whether the point counts as adversarial."""
     fragile: Tensor
+    """Whether rounding may decide on which side of the boundary it is."""
     prediction: Tensor
+    """Predicted class; -1 where there was no pass."""
     margin: Tensor
-    """The larger of the two passes, inf where there was none: below zero, both are."""
+    """The larger margin of the two passes, inf where there was none; below zero, both are adversarial."""
     confidence: Tensor
-    """The softmax's share of the prediction, nan where there was no pass."""
+    """Softmax probability of the predicted class, nan where there was no pass."""
 
 
 class Referee:
-    """Judges points against their inputs. Its model is the user's own, not what the attack was given."""
+    """Judges points against their inputs, with the user's own model instead of the one that the attack was given."""
 
     def __init__(self, model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int) -> None:
         self.inputs, self.labels, self.batch_size = inputs, labels, batch_size
@@ -63,13 +72,19 @@ class Referee:
         self._answers: Tensor | None = None
 
     def judge(self, points: Tensor, claimed: Tensor, *, sparing: bool = False) -> Verdicts:
-        """Judge the points that are `claimed` to be adversarial; the others are "none".
+        """Judge the points that an attack claims to be adversarial.
 
-        A point that equals its input is refused, whatever the model answers: a model that answers by chance may call
-        the input itself adversarial.
+        A point that equals its input is rejected whatever the model answers: a randomized model may misclassify the
+        input itself.
 
-        `sparing` makes the lone pass only where the margin is so small that it could matter: for the grid's copies of
-        points that were judged with it, of a model that has not shown two answers yet.
+        Args:
+            points: One point per input.
+            claimed: Which of them to judge; the verdict on the others is "none".
+            sparing: Pass a point alone only where its margin is so small that this could matter. Meant for quantized
+                copies of points that were judged with both passes, and ignored once the model has contradicted itself.
+
+        Returns:
+            One verdict per point.
         """
         points = points.detach().to(self.inputs)
         claimed = claimed.to(self.inputs.device, torch.bool)
@@ -78,7 +93,7 @@ class Referee:
     def _judged(
         self, points: Tensor, claimed: Tensor, eligible: Tensor, *, sparing: bool = False, logits: Tensor | None = None
     ) -> Verdicts:
-        """`logits` are those of the points' batches, if they are known."""
+        """Judge the points; `logits` are those of their batches, if they are known."""
         finite = points.flatten(1).isfinite().all(1)
         inside = ((points >= self.box.low) & (points <= self.box.high)).flatten(1).all(1)
         candidates = claimed & finite & inside & eligible
@@ -87,11 +102,11 @@ class Referee:
         )
         crossed = candidates & (together < rounding)
         spared = crossed & (together < -SPARED * rounding) if sparing and self._steady else torch.zeros_like(crossed)
-        doubtful = (crossed & ~spared).nonzero().flatten()
-        lone, _, lone_prediction, lone_confidence = self._margins(points, doubtful, batch_size=1)
+        repeated = (crossed & ~spared).nonzero().flatten()
+        lone, _, lone_prediction, lone_confidence = self._margins(points, repeated, batch_size=1)
         lone = torch.where(spared, together, lone)
 
-        # One pass must say adversarial; the other may disagree by no more than rounding explains.
+        # One of the passes must be adversarial; the other may differ by no more than rounding explains.
         larger, smaller = torch.maximum(together, lone), torch.minimum(together, lone)
         prediction = torch.where(lone < together, lone_prediction, prediction)
         confidence = torch.where(lone < together, lone_confidence, confidence)
@@ -112,33 +127,33 @@ class Referee:
         return Verdicts(word, valid, fragile, prediction, torch.where(crossed, larger, together), confidence)
 
     def judge_inputs(self) -> Verdicts:
-        """The inputs as they came: which are wrong already?"""
+        """Judge the clean inputs: a valid one is misclassified before any attack."""
         every = torch.ones(len(self.inputs), dtype=torch.bool, device=self.inputs.device)
         self._answers = self.logits(self.inputs, every.nonzero().flatten())
         return self._judged(self.inputs, every, every, logits=self._answers)
 
     def drift(self) -> float:
-        """By how many times what rounding explains the logits of the inputs differ from when they were judged."""
+        """Return how far the logits of the inputs have moved since they were judged, in units of rounding errors."""
         assert self._answers is not None
         now = self.logits(self.inputs, torch.arange(len(self.inputs), device=self.inputs.device))
         return drift(self._answers, now)
 
     def logits(self, points: Tensor, rows: Tensor, *, batch_size: int | None = None) -> Tensor:
-        """Of these rows of the points, in batches."""
+        """Return the logits of these rows of the points, computed in batches."""
         with torch.no_grad():
             parts = [self._classifier.logits(points[part], part) for part in self.parts(rows, batch_size)]
         self.forwards += len(rows)
         return torch.cat(parts)
 
     def adversarial(self, points: Tensor, rows: Tensor) -> Tensor:
-        """Whether these rows are adversarial by one pass: for a search, whose result is to be judged."""
+        """Tell which of these rows are adversarial in a single pass, for a search whose result is judged later."""
         if len(rows) == 0:
             return rows.new_zeros(0, dtype=torch.bool)
         fooled = self._criterion.select(rows).margin(self.logits(points, rows)) < 0
         return fooled & self._perturbed(points)[rows]
 
     def sizes(self, points: Tensor, norm: str) -> Tensor:
-        """In double precision: the difference of two float32 numbers is exact there."""
+        """Measure the perturbations in double precision, in which the difference of two float32 numbers is exact."""
         return norm_of(norm).size(points.double() - self.inputs.double())
 
     def _perturbed(self, points: Tensor) -> Tensor:
@@ -147,7 +162,7 @@ class Referee:
     def _margins(
         self, points: Tensor, rows: Tensor, *, batch_size: int | None = None, logits: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Margin, rounding error, class and confidence of these rows; the margin of the others is inf."""
+        """Return margin, rounding error, class and confidence of these rows; the margin of the others is inf."""
         margin = self.inputs.new_full((len(points),), torch.inf)
         rounding = torch.zeros_like(margin)
         prediction = torch.full_like(self.labels, -1)
@@ -161,48 +176,50 @@ class Referee:
         return margin, rounding, prediction, confidence
 
     def parts(self, rows: Tensor, batch_size: int | None = None) -> Iterator[Tensor]:
+        """Split rows into batches."""
         size = batch_size or self.batch_size
         for first in range(0, len(rows), size):
             yield rows[first : first + size]
 
 
 def drift(before: Tensor, now: Tensor) -> float:
-    """The largest difference of the logits, in units of what rounding explains."""
+    """Return the largest difference between two evaluations of the logits, in units of `ROUNDINGS` rounding errors."""
     rounding = ROUNDINGS * torch.finfo(before.dtype).eps * before.abs().amax().clamp(min=1e-30)
     return float((now - before).abs().amax() / rounding)
 
 
-GREYS = 255
-# How much further a repair may go: the small factors compete, the large ones are tried in turn where none did.
-NEAR = (1.0, 1.02, 1.05, 1.1, 1.2)
-FAR = (1.5, 2.0, 4.0, 16.0, 256.0)
+def as_pixels(points: Tensor) -> Tensor:
+    """Round points to the nearest gray levels, as uint8."""
+    return (points * GRAY_LEVELS).round().clamp(0, GRAY_LEVELS).to(torch.uint8)
 
 
-def grey(points: Tensor) -> Tensor:
-    """The nearest point of the grid, as uint8."""
-    return (points * GREYS).round().clamp(0, GREYS).to(torch.uint8)
+def from_pixels(pixels: Tensor) -> Tensor:
+    """Convert pixels to floats in [0, 1], as a reader of an image file does."""
+    return pixels.to(torch.float32).div(GRAY_LEVELS)
 
 
-def from_grey(pixels: Tensor) -> Tensor:
-    """What a reader of the file gets."""
-    return pixels.to(torch.float32).div(GREYS)
+def quantized(referee: Referee, points: Tensor, found: Tensor, norm: str) -> tuple[Tensor, Verdicts]:
+    """Quantize adversarial examples to 8 bits, repair those that are no longer adversarial, and judge them.
 
+    Args:
+        referee: Knows the inputs. Distances at 8 bits are from the quantized input, as an image file would hold it.
+        points: One point per input.
+        found: Which of them are adversarial examples.
+        norm: Norm in which the result should be small.
 
-def on_grid(referee: Referee, points: Tensor, found: Tensor, norm: str) -> tuple[Tensor, Verdicts]:
-    """The points `found` as uint8, repaired where rounding broke them, and the referee's verdict on them.
-
-    Distances on the grid are from the rounded input, as the file of the input would hold it: `referee` judges these.
+    Returns:
+        Pixels of uint8, those of the input where there is no adversarial example, and the verdicts on them.
     """
-    base = grey(referee.inputs)
+    base = as_pixels(referee.inputs)
     best = base.clone()
     size = torch.full((len(points),), torch.inf, dtype=torch.float64, device=points.device)
-    step = (points - referee.inputs) * GREYS
+    step = (points - referee.inputs) * GRAY_LEVELS
 
     def offer(factor: float, outward: bool, rows: Tensor) -> None:
-        """Take this rounding of these rows where it is adversarial and smaller than what there is."""
+        """Use this rounding for the rows where it is adversarial and smaller than the best one so far."""
         pixels = _rounded(base, step * factor, outward)
-        candidate = from_grey(pixels)
-        mine = grid_sizes(pixels, base, norm)
+        candidate = from_pixels(pixels)
+        mine = pixel_sizes(pixels, base, norm)
         better = rows[mine[rows] < size[rows]]
         better = better[referee.adversarial(candidate, better)]
         best[better], size[better] = pixels[better], mine[better]
@@ -216,15 +233,15 @@ def on_grid(referee: Referee, points: Tensor, found: Tensor, norm: str) -> tuple
     for factor in FAR:
         broken = broken[size[broken].isinf()]
         offer(factor, False, broken)
-    return best, referee.judge(from_grey(best), size.isfinite(), sparing=True)
+    return best, referee.judge(from_pixels(best), size.isfinite(), sparing=True)
 
 
-def grid_sizes(pixels: Tensor, base: Tensor, norm: str) -> Tensor:
-    """In the units of the inputs; a change of k grey steps is k / 255 to the last bit."""
+def pixel_sizes(pixels: Tensor, base: Tensor, norm: str) -> Tensor:
+    """Measure perturbations in the units of the inputs; a change by k gray levels is k / 255 to the last bit."""
     steps = pixels.to(torch.float64) - base.to(torch.float64)
-    return norm_of(norm).size(steps / GREYS)
+    return norm_of(norm).size(steps / GRAY_LEVELS)
 
 
 def _rounded(base: Tensor, step: Tensor, outward: bool) -> Tensor:
     steps = step.sign() * step.abs().ceil() if outward else step.round()
-    return (base.to(step) + steps).clamp(0, GREYS).to(torch.uint8)
+    return (base.to(step) + steps).clamp(0, GRAY_LEVELS).to(torch.uint8)

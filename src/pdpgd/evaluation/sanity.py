@@ -1,7 +1,8 @@
-"""Attacks that cost next to nothing. A long attack that one of them beats did not do its work.
+"""Sanity checks around an attack: a preflight that measures the model, and cheap attacks that should not beat it.
 
-Each follows a path out of the input, t from 0 to 1, and takes the first adversarial point it sees on it: along the
-gradient's sign, along the gradient, over the pixels with the steepest gradient, along noise, and towards another image.
+Each cheap attack follows a path from the input, with t from 0 to 1, and takes the first adversarial point on it:
+along the sign of the gradient, along the gradient, over the pixels with the largest gradient, along noise, and towards
+another image. A long attack that is beaten by one of them has failed.
 """
 
 from __future__ import annotations
@@ -22,21 +23,39 @@ from pdpgd.runs.stats import ChunkStats, Passes, PreflightStats
 from pdpgd.tensors import flat, per_sample
 
 Path = Callable[[Tensor], Tensor]
-"""The point of each row at its own t, shape (batch,)."""
+"""Returns the point of each row at its own t, shape (batch,)."""
 
 HALVINGS = 7
+"""Number of values of t that are tried: 1, 1/2, 1/4, ..."""
 REFINEMENTS = 3
+"""Number of bisections between the smallest adversarial t and its half."""
+TINY = 1 / 510
+"""Half a gray level: neither an eye nor an image file can distinguish it from the image itself."""
+REPETITIONS = 3
+"""Number of times that the preflight passes the same samples through the model."""
 
 
 def cheap_points(
-    referee: Referee, model: Model, prediction: Tensor, right: Tensor, *, seed: int, indices: Tensor
+    referee: Referee, model: Model, prediction: Tensor, correct: Tensor, *, seed: int, indices: Tensor
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Name, points and whether each was found, of every cheap attack, on the rows that are `right`."""
-    rows = right.nonzero().flatten()
+    """Run the cheap attacks.
+
+    Args:
+        referee: Knows the inputs and counts the passes.
+        model: The model.
+        prediction: Predicted classes of the inputs.
+        correct: Which inputs are correctly classified; only these are attacked.
+        seed: Random seed.
+        indices: Positions of the inputs in the data set.
+
+    Yields:
+        Name of the attack, one point per input, and which of them are adversarial.
+    """
+    rows = correct.nonzero().flatten()
     if len(rows) == 0:
         return
     paths = {"noise": _noise_path(referee, seed, indices)}
-    # A model without gradients has no steps along them; noise and other images remain.
+    # Without gradients, noise and other images remain.
     with suppress(NoGradientError):
         paths = {**_gradient_paths(referee, model, rows), **paths}
     towards = _another_image(referee, prediction, rows)
@@ -48,7 +67,7 @@ def cheap_points(
 
 
 def _first_on(path: Path, referee: Referee, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Halve t from 1 on and take the smallest that is adversarial, then bisect between it and the next smaller."""
+    """Halve t, starting from 1, take the smallest adversarial one, and bisect between it and its half."""
     inputs = referee.inputs
     best = torch.full((len(inputs),), torch.inf, dtype=inputs.dtype, device=inputs.device)
     for halving in range(HALVINGS):
@@ -80,7 +99,7 @@ def _gradient_paths(referee: Referee, model: Model, rows: Tensor) -> dict[str, P
     corner = torch.where(downhill > 0, box.high, torch.where(downhill < 0, box.low, inputs))
     steepness = downhill.abs().amax(1, keepdim=True) if inputs.ndim > 2 else downhill.abs()
     order = flat(steepness).argsort(dim=1, descending=True, stable=True).argsort(1).reshape(steepness.shape)
-    # The pixels of rank below t^2 * all: a half, an eighth ... of them, down to a single one.
+    # At t, the steepest t^2 * pixels of them change: all at t = 1, a quarter at t = 1/2, down to a single one.
     pixels = flat(steepness).shape[1]
 
     def along_sign(t: Tensor) -> Tensor:
@@ -97,7 +116,7 @@ def _gradient_paths(referee: Referee, model: Model, rows: Tensor) -> dict[str, P
 
 
 def _noise_path(referee: Referee, seed: int, indices: Tensor) -> Path:
-    """Signs drawn from (seed, index of the sample): the same in any batch."""
+    """Follow random signs that depend on the seed and the index of the sample only, not on the batch."""
     inputs = referee.inputs
     shape = tuple(inputs.shape[1:])
     draws = [np.random.default_rng((seed, index, STREAMS["noise"])).integers(0, 2, shape) for index in indices.tolist()]
@@ -106,7 +125,7 @@ def _noise_path(referee: Referee, seed: int, indices: Tensor) -> Path:
 
 
 def _another_image(referee: Referee, prediction: Tensor, rows: Tensor) -> Path | None:
-    """Towards the nearest image of the chunk that the model puts in another class than this one's label."""
+    """Go towards the nearest image of the chunk whose predicted class differs from the label; None without any."""
     inputs = referee.inputs
     distance = torch.cdist(flat(inputs).double(), flat(inputs).double())
     distance = distance.masked_fill(prediction[None, :] == referee.labels[:, None], torch.inf)
@@ -117,15 +136,25 @@ def _another_image(referee: Referee, prediction: Tensor, rows: Tensor) -> Path |
     return lambda t: torch.lerp(inputs, toward, per_sample(t, inputs)).clamp(0.0, 1.0)
 
 
-# Half a grey step: what no eye and no file can tell from the image itself.
-TINY = 1 / 510
-REPETITIONS = 3
-
-
 def preflight(
     model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int, seed: int, random_parameters: int | None
 ) -> ChunkStats:
-    """Measure the model on a few samples before it is attacked; `reliability` interprets the numbers."""
+    """Measure the model on a few samples before it is attacked.
+
+    Args:
+        model: The model.
+        inputs: A few samples.
+        labels: Their labels.
+        batch_size: Maximum number of rows per forward pass.
+        seed: Random seed of the noise.
+        random_parameters: Number of parameters that are drawn at random when the model is built; None if unknown.
+
+    Returns:
+        The measurements, which `reliability.model_checks` interprets, and the passes they took.
+
+    Raises:
+        InvalidInputError: A label is not among the classes of the model.
+    """
     referee = Referee(model, inputs, labels, batch_size=batch_size)
     rows = torch.arange(len(inputs), device=inputs.device)
     logits = referee.logits(inputs, rows)
@@ -154,9 +183,11 @@ def preflight(
 
 
 def check_labels(labels: Tensor, classes: int) -> None:
-    """Every label is a class the model has."""
+    """Raise InvalidInputError for labels beyond the classes of the model."""
     if int(labels.max()) >= classes:
-        raise InvalidInputError(f"labels: expected 0 to {classes - 1}, the model's classes, got {int(labels.max())}")
+        raise InvalidInputError(
+            f"labels: expected 0 to {classes - 1}, the classes of the model, got {int(labels.max())}"
+        )
 
 
 def _gradient(referee: Referee, model: Model, rows: Tensor) -> Tensor | None:
@@ -167,7 +198,7 @@ def _gradient(referee: Referee, model: Model, rows: Tensor) -> Tensor | None:
         with torch.enable_grad():
             leaf = referee.inputs[part].detach().clone().requires_grad_()
             gradient = None
-            # The model answered these very inputs without gradients just now.
+            # The forward passes of the same inputs without gradients have succeeded.
             with suppress(NoGradientError):
                 margin = Criterion(referee.labels[part]).margin(classifier.logits(leaf, part)).sum()
                 if margin.requires_grad:

@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 
 from pdpgd.attacks.base import AttackResult
 from pdpgd.errors import EngineError, InvalidInputError, ModelError, UnfinishedError, UnknownNameError
-from pdpgd.evaluation.engines import Failure, Processes, Result, attempted, completed, loaded
+from pdpgd.evaluation.engines import Failure, Processes, Result, as_completed, load_in_worker, result_or_failure
 from pdpgd.evaluation.evaluate import evaluate
 from pdpgd.evaluation.job import Job
 from pdpgd.evaluation.model_handle import LiveModel, NamedModel
@@ -158,10 +158,10 @@ def test_a_process_of_the_users_own_outlives_a_run_that_fails(slope: Affine) -> 
 
 def test_an_error_of_a_model_that_a_worker_loads_is_told_as_it_is() -> None:
     """Not as the death of the worker."""
-    failure = loaded(NamedModel("mnist-plain", sha256="0" * 64), "cpu")
+    failure = load_in_worker(NamedModel("mnist-plain", sha256="0" * 64), "cpu")
     assert isinstance(failure, Failure)
     assert "expected the model the run was begun with" in failure.message
-    assert attempted(job("chunk-00000"), failure) is failure
+    assert result_or_failure(job("chunk-00000"), failure) is failure
 
 
 def test_a_model_that_fails_at_the_first_look_ends_the_run(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_no_more_jobs_are_made_than_are_under_way() -> None:
             office.finish(job.name)
         return future
 
-    results = completed(submit, jobs(), at_once=2)
+    results = as_completed(submit, jobs(), at_once=2)
     assert next(results)[0] == "1"
     assert made == ["0", "1"]
     assert next(results)[0] == "2"
@@ -229,11 +229,11 @@ def test_no_more_jobs_are_made_than_are_under_way() -> None:
 def test_what_is_done_comes_before_what_is_lost() -> None:
     """Whichever of the two comes first in a set."""
     for _ in range(20):
-        results = completed(Office().submit, [job("lost"), job("done")], at_once=2)
+        results = as_completed(Office().submit, [job("lost"), job("done")], at_once=2)
         assert next(results) == ("done", JobResult({"name": "done"}))
         with pytest.raises(ConnectionError, match="gone"):
             next(results)
 
 
 def test_no_jobs_are_no_results() -> None:
-    assert list(completed(Office().submit, [], at_once=2)) == []
+    assert list(as_completed(Office().submit, [], at_once=2)) == []

@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from pdpgd.errors import ModelChangedError, PdpgdWarning, UnfinishedError
-from pdpgd.evaluation.engines import Failure, Models
+from pdpgd.evaluation.engines import Failure, Worker
 from pdpgd.evaluation.evaluate import evaluate
 from pdpgd.evaluation.guard import Guard
 from pdpgd.evaluation.job import Job, run_job
@@ -290,12 +290,12 @@ def test_an_attack_that_fails_after_it_changed_the_model_spoils_no_later_chunk()
         raise ArithmeticError("no")
 
     pictures = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(0))
-    models = Models({"": NamedModel("mnist-plain")}, "cpu")
+    worker = Worker({"": NamedModel("mnist-plain")}, "cpu")
     clean = labelled(pictures)[1]
-    failed = models.do(job(pictures, clean, breaks))
+    failed = worker.run(job(pictures, clean, breaks))
     assert isinstance(failed, Failure)
     assert "ArithmeticError: no" in failed.message
-    assert isinstance(models.do(job(pictures, clean, honest)), JobResult)
+    assert isinstance(worker.run(job(pictures, clean, honest)), JobResult)
 
 
 def test_a_fresh_model_costs_two_passes_of_eight_samples_and_a_chunk_one_pass_more(
@@ -311,8 +311,8 @@ def test_a_fresh_model_costs_two_passes_of_eight_samples_and_a_chunk_one_pass_mo
 def test_a_live_model_that_was_changed_is_refused_before_its_next_job(
     model: TinyConv, images: Tensor, labels: Tensor
 ) -> None:
-    models = Models({"": LiveModel(model)}, "cpu")
+    worker = Worker({"": LiveModel(model)}, "cpu")
     for attack in (tampering(halve), honest, honest):
-        failed = models.do(job(images, labels, attack))
+        failed = worker.run(job(images, labels, attack))
         assert isinstance(failed, Failure)
         assert "got one with other weights last.weight" in failed.message

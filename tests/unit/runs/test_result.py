@@ -113,7 +113,7 @@ def test_labels_the_model_does_not_have_are_refused(subject: tuple[TinyConv, tup
     for place in (0, 9):
         wrong = labels.clone()
         wrong[place] = 7
-        with pytest.raises(InvalidInputError, match="labels: expected 0 to 4, the model's classes, got 7"):
+        with pytest.raises(InvalidInputError, match="labels: expected 0 to 4, the classes of the model, got 7"):
             evaluate(model, (images, wrong), norms="l2", budget=10, chunk_size=5)
 
 

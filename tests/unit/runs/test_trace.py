@@ -12,7 +12,7 @@ import torch
 
 import pdpgd
 from pdpgd.attacks.base import History
-from pdpgd.evaluation.chunk import nothing_traced, spread, traced
+from pdpgd.evaluation.tracking import empty_trace, scattered, trace_rows
 from pdpgd.runs import records
 from pdpgd.runs.records import MARKS, joined_traces
 
@@ -23,7 +23,7 @@ def at(rows: np.ndarray, row: int, passes: int) -> float:
 
 def test_a_history_is_read_off_at_the_marks() -> None:
     history = History(torch.tensor([[1, 4, 20]]), torch.tensor([[torch.inf, 3.0, 2.0]]))
-    rows = traced(history, [np.empty(0)], np.array([20]), np.array([2.0]))
+    rows = trace_rows(history, [np.empty(0)], np.array([20]), np.array([2.0]))
     assert at(rows, 0, 1) == np.inf
     assert at(rows, 0, 4) == 3.0
     assert at(rows, 0, 16) == 3.0
@@ -32,20 +32,20 @@ def test_a_history_is_read_off_at_the_marks() -> None:
 
 def test_iterations_without_a_history_share_the_passes_evenly() -> None:
     course = np.array([np.inf, 5.0, 6.0, 1.0])
-    rows = traced(None, [course], np.array([8]), np.array([0.5]))
+    rows = trace_rows(None, [course], np.array([8]), np.array([0.5]))
     assert [at(rows, 0, passes) for passes in (2, 4, 6, 8)] == [np.inf, 5.0, 5.0, 0.5]
 
 
 def test_an_attack_that_shows_nothing_leaves_no_trace() -> None:
-    rows = traced(None, [np.empty(0), np.empty(0)], np.array([100, 0]), np.array([1.0, np.inf]))
+    rows = trace_rows(None, [np.empty(0), np.empty(0)], np.array([100, 0]), np.array([1.0, np.inf]))
     assert np.isnan(rows).all()
-    assert joined_traces([rows, nothing_traced(3)]) is None
+    assert joined_traces([rows, empty_trace(3)]) is None
 
 
 def test_rows_come_to_their_places_and_chunks_that_ended_early_stay_where_they_were() -> None:
-    short = traced(None, [np.array([4.0])], np.array([2]), np.array([4.0]))
-    long = traced(None, [np.array([4.0, 3.0])], np.array([40]), np.array([3.0]))
-    whole = joined_traces([spread(short, np.array([1]), 2), long])
+    short = trace_rows(None, [np.array([4.0])], np.array([2]), np.array([4.0]))
+    long = trace_rows(None, [np.array([4.0, 3.0])], np.array([40]), np.array([3.0]))
+    whole = joined_traces([scattered(short, np.array([1]), 2), long])
     assert whole is not None
     assert whole.distances.shape == (3, len(whole.passes))
     assert np.isnan(whole.distances[0]).all()

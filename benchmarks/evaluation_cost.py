@@ -40,7 +40,7 @@ def main() -> None:
     # As many as the attacks will make, in batches: what the run counts decides how they are weighed.
     passes = options.limit * (options.budget // 2) * 4 // options.batch_size
     before = bare(options, passes // 2)
-    seconds, memory, facts = evaluated(options)
+    seconds, memory, numbers = evaluated(options)
     after = bare(options, passes // 2)
     forward, both = ((first + second) / 2 for first, second in zip(before, after, strict=True))
     print(f"{options.workers} processes with {options.threads} threads, batches of {options.batch_size}")
@@ -48,7 +48,7 @@ def main() -> None:
     print(f"({1e3 * before[1]:.2f} before the run, {1e3 * after[1]:.2f} after it)")
     print(f"pdpgd evaluate: {seconds:.1f} s, peak memory {memory:.2f} GiB in all its processes")
     for name, who in (("all passes of the run", ("attacks", "checks")), ("passes of the attacks", ("attacks",))):
-        forwards, backwards = (sum(facts[kind][each] for each in who) for kind in ("forwards", "backwards"))
+        forwards, backwards = (sum(numbers[kind][each] for each in who) for kind in ("forwards", "backwards"))
         cost = (backwards * both + (forwards - backwards) * forward) / options.batch_size
         print(f"{name}: {forwards:,} forward, {backwards:,} backward, bare {cost:.1f} s: ratio {seconds / cost:.3f}")
 

@@ -29,7 +29,7 @@ WORKERS_KILLED = 2
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Repetition:
     name: str
     checksum: str
     kills: int
@@ -168,15 +168,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the moments at which the run is killed")
     options = parser.parse_args()
     command, draw = Command(options), random.Random(options.seed)
-    outcomes: list[Outcome] = []
+    repetitions: list[Repetition] = []
 
-    def seen(name: str, run: Callable[[Path], int]) -> Outcome:
+    def seen(name: str, run: Callable[[Path], int]) -> Repetition:
         folder, begin = Path(scratch) / name.replace(" ", "-"), time.perf_counter()
         kills = run(folder)
-        outcome = Outcome(name, checksum(folder), kills, time.perf_counter() - begin)
-        outcomes.append(outcome)
-        print(f"{outcome.name:24} {outcome.checksum[:32]:34} {outcome.kills:5} {outcome.seconds:8.1f}", flush=True)
-        return outcome
+        repetition = Repetition(name, checksum(folder), kills, time.perf_counter() - begin)
+        repetitions.append(repetition)
+        print(
+            f"{repetition.name:24} {repetition.checksum[:32]:34} {repetition.kills:5} {repetition.seconds:8.1f}",
+            flush=True,
+        )
+        return repetition
 
     local, ray = ("--workers", "2"), ("--engine", "ray", "--workers", "2")
     print(f"{'run':24} {'sha256':34} {'kills':>5} {'seconds':>8}")
@@ -190,8 +193,8 @@ def main() -> int:
         seen("two processes", lambda folder: undisturbed(command, folder, *local))
         seen("ray", lambda folder: undisturbed(command, folder, *ray))
         seen("ray, workers killed", lambda folder: robbed_of_workers(command, folder, *ray, times=WORKERS_KILLED))
-    identical = len({outcome.checksum for outcome in outcomes}) == 1
-    fewer = [outcome.name for outcome in outcomes if "killed" in outcome.name and outcome.kills == 0]
+    identical = len({repetition.checksum for repetition in repetitions}) == 1
+    fewer = [repetition.name for repetition in repetitions if "killed" in repetition.name and repetition.kills == 0]
     if fewer:
         print(f"never killed, it ended too soon: {', '.join(fewer)}")
     print("identical" if identical else "NOT identical")

@@ -49,8 +49,8 @@ def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def test_a_run_says_which_arithmetic_it_was_made_with(two: tuple[Evaluation, Evaluation]) -> None:
     here, there = ({each.machine["processor"] for each in run.stats} for run in two)
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
-    told = torch.backends.cpu.get_cpu_capability() + ("" if limit is None else f", oneDNN at most {limit}")
-    assert all(name.endswith(told) for name in here)
+    instructions = torch.backends.cpu.get_cpu_capability() + ("" if limit is None else f", oneDNN at most {limit}")
+    assert all(name.endswith(instructions) for name in here)
     assert all("oneDNN at most SSE41" in name for name in there)
 
 

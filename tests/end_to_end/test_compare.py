@@ -90,7 +90,7 @@ def test_an_attack_that_raises_is_a_row_with_the_reason_and_the_others_continue(
     monkeypatch.setattr(JSMA, "__call__", broken)
     found = compared(capsys, "--norm", "l0", "--attacks", "jsma,auto", out=tmp_path)
     jsma, auto = found["l0"]["attacks"]
-    assert "attack jsma: expected points, got ZeroDivisionError: it divides by nothing" in jsma["failure"]
+    assert "attack jsma: expected adversarial examples, got ZeroDivisionError: it divides by nothing" in jsma["failure"]
     assert auto["failure"] is None
     monkeypatch.undo()
     again = compared(capsys, "--norm", "l0", "--attacks", "jsma,auto", out=tmp_path)
@@ -143,7 +143,10 @@ def test_the_preset_uses_the_settings_of_the_paper(tmp_path: Path, capsys: pytes
         (["--norm", "l2", "--attacks", "auto,jsma:3", "--norm", "l0"], "attack jsma: expected .*, got restarts"),
         (["--norm", "l2", "--attacks", "auto", "--budget", "0"], "budget: expected an integer >= 1, got 0"),
         (["--norm", "l2", "--attacks", "pdpgd", "--preset", "mine"], "preset: expected one of paper, got 'mine'"),
-        (["--norm", "l2", "--attacks", "auto", "--tune", "--limit", "1000"], "tune: expected samples behind the first"),
+        (
+            ["--norm", "l2", "--attacks", "auto", "--tune", "--limit", "1000"],
+            "tune: expected held-out samples after the first",
+        ),
     ],
 )
 def test_a_wrong_call_is_refused_before_anything_runs(

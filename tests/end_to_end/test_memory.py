@@ -33,6 +33,6 @@ print(peak() - before)
 
 
 def test_a_thousand_images_with_a_hundred_restarts_stay_within_2_gib() -> None:
-    outcome = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=PATIENCE)
-    assert outcome.returncode == 0, outcome.stderr
-    assert int(outcome.stdout) < 2 * 2**30
+    process = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=PATIENCE)
+    assert process.returncode == 0, process.stderr
+    assert int(process.stdout) < 2 * 2**30

@@ -112,12 +112,12 @@ def call(generator: Generator, tmp_path: Path) -> dict[str, Any]:
 
 
 def goes_on_to_the_same_bits(call: dict[str, Any], tmp_path: Path) -> None:
-    kept = results(tmp_path / "run")
+    stored = results(tmp_path / "run")
     (tmp_path / "hold").unlink(missing_ok=True)
     assert evaluate(**{**call, "workers": 1}).notes == ()
     evaluate(**{**call, "workers": 1, "out": tmp_path / "undisturbed"})
     assert results(tmp_path / "run") == results(tmp_path / "undisturbed")
-    assert kept.items() <= results(tmp_path / "run").items()
+    assert stored.items() <= results(tmp_path / "run").items()
 
 
 def test_a_run_of_a_shipped_net_that_is_killed_twice_goes_on_to_the_same_bits(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "rival_memory.py"
 @pytest.mark.parametrize(("name", "options"), [("corner-search", ["--forwards", "2500"]), ("jsma", [])])
 def test_an_image_of_imagenet_size_stays_within_2_gib(name: str, options: list[str]) -> None:
     command = [sys.executable, str(BENCHMARK), "--here", name, *options]
-    outcome = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-    assert outcome.returncode == 0, outcome.stderr
-    told = json.loads(outcome.stdout)
-    assert told["pixels"] > 0, "the attack must come to its end"
-    assert 0.1 < told["GiB"] < 2
+    process = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert process.returncode == 0, process.stderr
+    measured = json.loads(process.stdout)
+    assert measured["pixels"] > 0, "the attack must come to its end"
+    assert 0.1 < measured["GiB"] < 2

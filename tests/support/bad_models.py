@@ -20,8 +20,8 @@ class Dropping(nn.Module):
         self.model, self.generator = model, generator
 
     def forward(self, x: Tensor) -> Tensor:
-        kept = torch.rand(x.shape, generator=self.generator) < 0.5
-        logits: Tensor = self.model(2 * x * kept if self.training else x)
+        mask = torch.rand(x.shape, generator=self.generator) < 0.5
+        logits: Tensor = self.model(2 * x * mask if self.training else x)
         return logits
 
 

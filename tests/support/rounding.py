@@ -77,7 +77,7 @@ def point_error(points: Tensor, norm: str) -> Tensor:
 
 
 def assert_fooled(model: nn.Module, points: Tensor, labels: Tensor) -> None:
-    """The model gives none of these classes to the points, as far as rounding lets one tell: see `assert_answers`."""
+    """The model gives none of these classes to the points, up to rounding: see `assert_answers`."""
     with torch.no_grad():
         logits = model(points).double()
     error = margin_error(model, points, labels).scatter(1, labels[:, None], -torch.inf)
@@ -86,7 +86,7 @@ def assert_fooled(model: nn.Module, points: Tensor, labels: Tensor) -> None:
 
 
 def assert_answers(model: Any, points: Tensor, labels: Tensor, *, error: Tensor | None = None) -> None:
-    """The model gives these classes to the points, as far as rounding lets one tell.
+    """The model gives these classes to the points, up to rounding.
 
     An attack ends next to the boundary, and judges its points in other batches than a test does: a class is right if
     no logit leads its own by more than the rounding of the two.

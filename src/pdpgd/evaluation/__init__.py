@@ -1,1 +1,1 @@
-"""From an attack's points to numbers that can be trusted: judged again, measured in every norm, kept on disk."""
+"""Evaluating models: attacks are run in jobs, their points verified and measured in every norm, and results stored."""

@@ -1,4 +1,4 @@
-"""Calling the attack of a run: one of the catalogue or the user's own function, and checks of what it returns."""
+"""Calling the attack of a run, from the catalogue or the user's own function, and checking what it returns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def attack_spec(
     if not callable(attack):
         raise InvalidInputError(f"attack: expected a name or a function, got {type(attack).__name__}")
     if budget is not None or settings:
-        raise InvalidInputError("budget, settings: expected none with an attack of your own, which has its own")
+        raise InvalidInputError("budget, settings: expected none with a function as the attack, which has its own")
     function = getattr(attack, "func", attack)
     return AttackSpec(name=getattr(function, "__qualname__", type(attack).__qualname__), function=attack)
 
@@ -108,7 +108,9 @@ def run_attack(
     except PdpgdError:
         raise
     except FOREIGN_ERRORS as error:  # the user's own function may raise anything
-        raise AttackError(f"attack {spec.name}: expected points, got {type(error).__name__}: {error}") from error
+        raise AttackError(
+            f"attack {spec.name}: expected adversarial examples, got {type(error).__name__}: {error}"
+        ) from error
     for name in ("adversarials", "found"):
         if not isinstance(getattr(result, name, None), Tensor):
             raise AttackError(
@@ -117,7 +119,7 @@ def run_attack(
             )
     if result.adversarials.shape != inputs.shape or result.found.shape != labels.shape:
         raise AttackError(
-            f"attack {spec.name}: expected points of shape {tuple(inputs.shape)} and as many verdicts, "
+            f"attack {spec.name}: expected adversarial examples of shape {tuple(inputs.shape)} and as many verdicts, "
             f"got {tuple(result.adversarials.shape)} and {tuple(result.found.shape)}"
         )
     _check_history(spec.name, getattr(result, "history", None), len(inputs))
@@ -132,7 +134,7 @@ def _callable(spec: AttackSpec, norm: str, batch_size: int) -> Callable[..., Att
 
 
 def _accepted(attack: Callable[..., AttackResult], offered: dict[str, Any]) -> dict[str, Any]:
-    """What of it the function takes: an attack of the user's own need not know of starts or progress."""
+    """Return the arguments that the function accepts: a user's attack need not take warm starts or report progress."""
     parameters = inspect.signature(attack).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return offered
@@ -140,7 +142,7 @@ def _accepted(attack: Callable[..., AttackResult], offered: dict[str, Any]) -> d
 
 
 def passes_of(result: AttackResult, name: str, samples: int) -> Tensor:
-    """The passes of each sample, as far as the attack tells."""
+    """Return the passes of each sample that the attack reports; zeros if it reports none."""
     passes = getattr(result, name, None)
     if isinstance(passes, Tensor) and passes.shape == (samples,):
         return passes.detach().cpu().long()
@@ -148,20 +150,20 @@ def passes_of(result: AttackResult, name: str, samples: int) -> Tensor:
 
 
 def faults_of(result: AttackResult) -> Mapping[int, str]:
-    """The samples on which the attack says it broke; none, if it does not say."""
+    """Return the samples on which the attack failed, with the errors; none if it does not report them."""
     faults: Mapping[int, str] | None = getattr(result, "faults", None)
     return {} if faults is None else faults
 
 
 def _check_faults(name: str, faults: object, samples: int) -> None:
-    expected = f"attack {name}: expected faults that map places 0 to {samples - 1} of the call to what went wrong there"
+    expected = f"attack {name}: expected faults that map positions 0 to {samples - 1} of the call to error messages"
     if not isinstance(faults, Mapping):
         raise AttackError(f"{expected}, got {type(faults).__name__}")
     for place, fault in faults.items():
         if not isinstance(place, Integral) or isinstance(place, bool) or not 0 <= int(place) < samples:
-            raise AttackError(f"{expected}, got the place {place!r}")
+            raise AttackError(f"{expected}, got the position {place!r}")
         if not isinstance(fault, str):
-            raise AttackError(f"{expected}, got {type(fault).__name__} for place {place}, not a string")
+            raise AttackError(f"{expected}, got {type(fault).__name__} for position {place}, not a string")
 
 
 def _check_history(name: str, history: object, samples: int) -> None:
@@ -180,4 +182,4 @@ def _check_history(name: str, history: object, samples: int) -> None:
             f"{expected} with at least one record, got {tuple(passes.shape)} and {tuple(distances.shape)}"
         )
     if passes.is_complex() or distances.is_complex() or bool((passes.diff(dim=1) < 0).any()):
-        raise AttackError(f"{expected}, the passes never fewer than in the record before, got others")
+        raise AttackError(f"{expected}, with passes that never decrease from record to record, got others")

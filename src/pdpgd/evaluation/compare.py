@@ -1,4 +1,4 @@
-"""Comparing attacks: each one a run of its own on the same samples, judged by the same referee.
+"""Comparing attacks: each is a run of its own on the same samples, judged by the same referee.
 
 DIR/NORM/ATTACK           the run of an attack in a norm: a directory of `evaluate`, resumed as one
 DIR/NORM/ATTACK-tuning    the runs that its settings were selected by, on held-out samples
@@ -81,7 +81,7 @@ def compare(
     data_dir: str | None = None,
     progress: ProgressListener | None = None,
 ) -> Comparison:
-    """Run several attacks on the same samples and compare what each of them finds on its own.
+    """Run several attacks on the same samples and compare the adversarial examples that each finds by itself.
 
     An attack that fails becomes a row with the reason; the others continue.
 
@@ -114,7 +114,7 @@ def compare(
         trust_model_code: Consent to run the code that the file of the model or of its weights holds.
         trust_pickle: Alias of `trust_model_code`.
         data_dir: Directory that the data set lies in.
-        progress: Listener that is told how far each run has come.
+        progress: Listener that receives the progress of each run.
 
     Returns:
         One row per attack and norm, with the paper's statistics.
@@ -291,8 +291,8 @@ def _check(specs: Sequence[AttackSpec], norms: Sequence[str], preset: str | None
 def _held_out(every: Samples, count: int) -> Samples:
     if len(every) <= count:
         raise InvalidInputError(
-            f"tune: expected samples behind the first {count}, to select settings on, got {len(every)} in all; "
-            "take a smaller limit"
+            f"tune: expected held-out samples after the first {count}, to select settings on, got {len(every)} in all; "
+            "use a smaller limit"
         )
     return SampleRange(every, count, min(len(every), count + TUNED_ON))
 

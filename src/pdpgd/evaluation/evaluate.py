@@ -1,4 +1,4 @@
-"""Evaluating a model: from what is asked to a run, executed by an engine, with its results stored and summarized."""
+"""Evaluating a model: the public `evaluate`, and the run behind it, executed by an engine and stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,12 @@ NORMS = ("linf", "l2", "l1", "l0")
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a run is executed, whatever it evaluates."""
+    """Options of the execution of a run, whatever it evaluates.
+
+    Example:
+        >>> RunOptions(workers=2, threads=1).engine
+        'local'
+    """
 
     seed: int = 0
     """Random seed for attack initialization."""
@@ -46,6 +51,7 @@ class RunOptions:
     device: str | None = None
     """Device to run on; None for that of the stored run, or of the model."""
     engine: str = "local"
+    """Engine that executes the jobs: "local" or "ray"."""
     workers: int | None = None
     """Number of chunks processed at once."""
     address: str | None = None
@@ -80,26 +86,26 @@ def evaluate(
     data_dir: str | None = None,
     progress: ProgressListener | None = None,
 ) -> Evaluation:
-    """Measure how little must change before the model is wrong, for every sample and norm.
+    """Find the smallest adversarial perturbation of every sample in every norm, and verify it.
 
     Args:
         model: A name or path (see `load_model`), or your own module, which is called as it is.
         data: A name, a path, a torch data set or loader, or a pair (images, labels).
-        norms: The norms to attack in, in this order: adversarial examples of one seed the next.
+        norms: Norms to attack in this order: adversarial examples of one are warm starts for the next.
         attack: The name of an attack in the catalogue, or a function in the shape of `pdpgd.Attack`.
         budget: Maximum number of forward plus backward passes per sample and norm; 1000 if neither this nor
             `settings` are given.
-        settings: Settings of the attack, over those that the budget implies.
-        checks: Run the cheap attacks, the second starts and the rounding to 8 bits besides the attack. Without them,
-            the adversarial examples of the attack are verified and nothing more.
+        settings: Settings of the attack that override those implied by the budget.
+        checks: Also run cheap attacks and second starts, and quantize adversarial examples to 8 bits. Without checks,
+            the adversarial examples of the attack are only verified.
         limit: Evaluate the first `limit` samples.
         out: Directory that results are written to as they come; the same call resumes a run that was stopped.
         seed: Random seed for attack initialization.
         chunk_size: Number of samples that are attacked and written together.
         batch_size: Maximum number of rows that the model gets at once.
-        threads: CPU threads per chunk. Like `device`, part of what the bits of the results depend on: if not given,
-            a resumed run keeps what it was begun with.
-        device: Device to run on.
+        threads: CPU threads per chunk. The last bits of the results depend on it, so that a resumed run uses those
+            that it was started with by default.
+        device: Device to run on; the same applies to it.
         engine: "local" or "ray".
         workers: Number of chunks processed at once: 1 if not given, on Ray as many as the cluster has room for.
         address: Address of an existing Ray cluster.
@@ -110,7 +116,7 @@ def evaluate(
             `load_model`).
         trust_pickle: Alias of `trust_model_code`.
         data_dir: Directory that the data set lies in.
-        progress: Listener that is told how far the run has come.
+        progress: Listener that receives the progress of the run.
 
     Returns:
         The verified distances of every sample in every norm, with the reliability report.
@@ -203,7 +209,9 @@ def run_evaluation(
                 try:
                     execute([run], engine)
                 except KeyboardInterrupt:
-                    raise KeyboardInterrupt(f"stopped; {run.state()}: start the same command again to go on") from None
+                    raise KeyboardInterrupt(
+                        f"stopped; {run.state()}: start the same command again to continue"
+                    ) from None
         return run.evaluation()
 
 

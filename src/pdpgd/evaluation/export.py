@@ -1,4 +1,4 @@
-"""Adversarial examples as picture files that are still adversarial when they are read back."""
+"""Exporting adversarial examples as PNG files that are still adversarial when they are read back."""
 
 from __future__ import annotations
 
@@ -21,10 +21,26 @@ HEADINGS = ("file", "sample", "norm", "label", "prediction", "distance", "fragil
 def export(
     evaluation: Evaluation, folder: str | Path, *, norms: tuple[str, ...] | None = None, limit: int | None = None
 ) -> int:
-    """Write the point of each sample and norm as a PNG of 8 bits, with an index.csv; return how many there are.
+    """Write the adversarial examples of a run as PNG files, with an index.csv.
 
-    What is written is the point the referee verified at 8 bits; samples without one, and those that were wrong to
-    begin with, are left out. A run that has none at all is refused.
+    The files hold the adversarial examples that were verified at 8 bits. Samples without one, and those that were
+    misclassified before the attack, are omitted.
+
+    Args:
+        evaluation: A run with checks.
+        folder: Directory to write to.
+        norms: Norms of the run to export; all by default.
+        limit: Maximum number of files per norm.
+
+    Returns:
+        The number of images written.
+
+    Raises:
+        InvalidInputError: The run has no adversarial examples at 8 bits, or images that a PNG cannot hold.
+        MissingExtraError: Pillow is not installed.
+
+    Example:
+        >>> export(load_evaluation("runs/mnist"), "pictures", norms=("l2",))  # doctest: +SKIP
     """
     pillow = need("PIL.Image", extra="data", purpose="writing PNG files")
     if limit is not None and (type(limit) is not int or limit < 1):

@@ -1,4 +1,4 @@
-"""The model and the samples of a run, in a form that can be named, checked and sent to another process."""
+"""The model and the samples of a run: how they are named, identified by checksums, and sent to other processes."""
 
 from __future__ import annotations
 
@@ -26,29 +26,33 @@ DataSource = str | Path | Dataset[Any] | DataLoader[Any] | tuple[Tensor, Tensor]
 
 READ_AT_ONCE = 100
 ANOTHER_SEED = 20260705
-"""Under which a factory builds its model once more: a model that loads its own weights comes out the same."""
+"""Seed under which a factory builds its model a second time; a model that loads its own weights is the same then."""
 
 
 class ModelHandle(Protocol):
-    """A model that can be had in any process."""
+    """A model that can be loaded in any process."""
 
-    def load(self, device: str) -> Model: ...
+    def load(self, device: str) -> Model:
+        """Return the model on a device."""
+        ...
 
-    def identity(self) -> dict[str, Any]: ...
+    def identity(self) -> dict[str, Any]:
+        """Return the entries of the spec: source, weights, normalization and checksum."""
+        ...
 
     def device(self) -> str | None:
-        """Where the model is, if that is not ours to choose."""
+        """Return the device of the model; None if it can be loaded to any."""
         ...
 
     @property
     def random_parameters(self) -> int | None:
-        """Numbers in its weights that no training chose; None if that cannot be known."""
+        """Number of parameters that are drawn at random when the model is built; None if unknown."""
         ...
 
 
 @dataclass(frozen=True)
 class NamedModel:
-    """A model by name or path: each process loads its own, and checks that it is the same."""
+    """A model by name or path: each process loads its own copy and verifies its checksum."""
 
     source: str
     weights: str | None = None
@@ -58,14 +62,15 @@ class NamedModel:
     """Groups of classes that the logits are pooled over."""
     sha256: str | None = None
     random_parameters: int = 0
-    """Numbers in its parameters and buffers that are drawn anew each time the model is built."""
+    """Number of entries of parameters and buffers that are drawn at random when the model is built."""
 
     def load(self, device: str) -> Model:
         model = self._loaded()
         found = checksum_of(model)
         if self.sha256 is not None and found != self.sha256:
             raise ModelError(
-                f"{self.source}: expected the model the run was begun with, {self.sha256[:12]}..., got {found[:12]}..."
+                f"{self.source}: expected the model that the run was started with, {self.sha256[:12]}..., "
+                f"got {found[:12]}..."
             )
         try:
             return model.to(device)
@@ -76,7 +81,7 @@ class NamedModel:
         normalization = _on_disk(self.normalization)
         sha256 = self.sha256 or checksum_of(self._loaded())
         facts = {"source": self.source, "weights": self.weights, "normalisation": normalization, "sha256": sha256}
-        # Only where there are some, so that the specs of all other runs stay as they were.
+        # Only if there are any, so that the specs of all other runs do not change.
         more = {"pool": self.pool, "random_parameters": self.random_parameters}
         return {**facts, **{name: value for name, value in more.items() if value}}
 
@@ -84,7 +89,7 @@ class NamedModel:
         return None
 
     def pinned(self) -> NamedModel:
-        """The same, with the checksum that every process holds its own copy to, and what of it is random."""
+        """Return the handle with the checksum that every process verifies, and the number of random parameters."""
         model, random = self._loaded(), 0
         if self.weights is None and is_factory(self.source):
             with seeded_globally(ANOTHER_SEED):
@@ -103,7 +108,7 @@ class NamedModel:
 
 @dataclass(frozen=True)
 class LiveModel:
-    """The user's own object: called as it is, where it is."""
+    """A model object of the user, which is called as it is on its own device."""
 
     model: Model
 
@@ -121,7 +126,7 @@ class LiveModel:
 
     @property
     def random_parameters(self) -> None:
-        """A model that is loaded already does not say where its weights are from."""
+        """None: where the weights of a model object come from is unknown."""
         return None
 
     def device(self) -> str | None:
@@ -139,7 +144,7 @@ def _on_disk(normalization: NormalizationChoice) -> str | None:
 
 
 def checksum_of(model: Model) -> str:
-    """Of the names and the bits of its parameters and buffers, in their order; code is not in it."""
+    """Compute the checksum of the names and bits of parameters and buffers, in their order; it excludes the code."""
     digest = hashlib.sha256()
     state: Mapping[str, object] = model.state_dict() if isinstance(model, nn.Module) else {}
     for name, value in state.items():
@@ -151,7 +156,7 @@ def checksum_of(model: Model) -> str:
 
 
 def checksums_of(model: nn.Module) -> dict[str, str]:
-    """The same of each parameter and buffer by itself, by its name."""
+    """Compute the checksum of each parameter and buffer, by its name."""
     return {
         name: hashlib.sha256(f"{value.dtype}{tuple(value.shape)}".encode() + _bytes(value)).hexdigest()
         for name, value in model.state_dict().items()
@@ -173,6 +178,7 @@ def handle_of(
     trust_model_code: bool,
     pool: str | None = None,
 ) -> ModelHandle:
+    """Create the handle of a model; raise InvalidInputError if it is none, or an object with options for loading."""
     if isinstance(model, str):
         return NamedModel(model, weights, normalization, trust_model_code, pool).pinned()
     if not callable(model):
@@ -187,7 +193,7 @@ def handle_of(
 
 
 def samples_of(data: DataSource, *, limit: int | None, root: str | None) -> Samples:
-    """By name, by path, as torch has them, or as a pair of tensors (images, labels); the first `limit` of them."""
+    """Load the first `limit` samples of a data source."""
     if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         images, labels = data
         images = images if images.dtype == torch.uint8 else images.float()
@@ -196,16 +202,16 @@ def samples_of(data: DataSource, *, limit: int | None, root: str | None) -> Samp
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInputError(f"limit: expected an integer >= 1, got {limit!r}")
     if isinstance(data, Dataset | DataLoader):
-        # Read no further than is asked for: it may have no end.
+        # Read only as many as needed: the data may be endless.
         return wrap(data, count=limit)
-    # Samples are a protocol: what load_data gave, or a class of the user's own.
+    # Samples are a protocol: they may come from load_data or be of a user's own class.
     ready = hasattr(data, "batch") and hasattr(data, "first")
     samples = cast(Samples, data) if ready else load_data(cast(str, data), root=root)
     return samples if limit is None else samples.first(min(limit, len(samples)))
 
 
 def identity_of(samples: Samples) -> dict[str, Any]:
-    """Read once through, so that a run that goes on goes on with the same samples."""
+    """Read all samples once and compute their checksum, so that a run is resumed with the same samples."""
     digest = hashlib.sha256()
     shape: tuple[int, ...] = ()
     for first in range(0, len(samples), READ_AT_ONCE):
@@ -214,9 +220,9 @@ def identity_of(samples: Samples) -> dict[str, Any]:
         digest.update(_bytes(images))
         digest.update(_bytes(labels))
         shape = tuple(images.shape[1:])
-    facts = {"name": samples.name, "samples": len(samples), "shape": list(shape), "sha256": digest.hexdigest()}
+    entries = {"name": samples.name, "samples": len(samples), "shape": list(shape), "sha256": digest.hexdigest()}
     named = [name for place, name in enumerate(samples.classes) if name != str(place)]
-    return {**facts, "classes": list(samples.classes)} if named else facts
+    return {**entries, "classes": list(samples.classes)} if named else entries
 
 
 def _bytes(tensor: Tensor) -> bytes:

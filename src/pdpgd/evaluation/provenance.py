@@ -1,4 +1,4 @@
-"""Where and with what a run was made."""
+"""Provenance of a run: versions, command, machine and git revision."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import torch
 
 
 def made_with(library: str | None = None) -> dict[str, str]:
-    """The versions that a result's bits depend on; `library` is where the attack is from, if not from here."""
+    """Return the versions that the bits of a result depend on, including that of the attack's own library if any."""
     versions = {"pdpgd": metadata.version("pdpgd"), "torch": torch.__version__}
     return versions if library is None else {**versions, library: _version(library) or "not installed"}
 
 
-def start(**facts: Any) -> dict[str, Any]:
-    """A start of a run: when, by what command, with what, on what."""
+def start(**options: Any) -> dict[str, Any]:
+    """Describe a start of a run: time, command, versions, machine, and these options of the execution."""
     return {
         "at": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "command": sys.argv,
@@ -32,14 +32,14 @@ def start(**facts: Any) -> dict[str, Any]:
         "processor": processor_model(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "versions": {name: _version(name) for name in ("pdpgd", "torch", "numpy", "pyarrow", "ray")},
-        **facts,
+        **options,
     }
 
 
 def processor() -> str:
     """Name the processor, and the instructions that torch and oneDNN use on it.
 
-    Bits depend on all of them: two processors that both have AVX-512 may still add in another order.
+    The bits of results depend on all of these: two processors with AVX-512 may still add in different orders.
     """
     name = f"{processor_model()}, {torch.backends.cpu.get_cpu_capability()}"
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
@@ -48,7 +48,7 @@ def processor() -> str:
 
 @cache
 def processor_model() -> str:
-    """Name the processor's model as the system tells it; its architecture where the system tells no more."""
+    """Name the model of the processor, or its architecture where the system does not report the model."""
     return _linux_processor() or _mac_processor() or platform.processor() or platform.machine()
 
 
@@ -57,7 +57,7 @@ def _linux_processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return None
-    # The entries of the first core come first: the later ones are not to replace them.
+    # Reversed, so that the entries of the first core override those of the others.
     entries = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in reversed(lines))}
     if "model name" not in entries:
         return None
@@ -77,7 +77,7 @@ def _mac_processor() -> str | None:
 
 
 def git_revision() -> str | None:
-    """Of the current directory, where the user's model and scripts are likely to be; "+" if files were changed."""
+    """Return the git revision of the current directory, where the user's code is likely to be; "+" if files changed."""
     try:
         revision = _git("rev-parse", "HEAD")
         return f"{revision}+" if _git("status", "--porcelain", "--untracked-files=no") else revision

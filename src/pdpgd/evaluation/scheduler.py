@@ -1,4 +1,4 @@
-"""The jobs of runs: which are pending, in which order they are executed, and what their results mean for the run."""
+"""Scheduling the jobs of runs: which are pending, in which order they are executed, and what follows from failures."""
 
 from __future__ import annotations
 
@@ -245,6 +245,6 @@ def _no_gradient(attack: str) -> str:
     free = ", ".join(name for name, entry in catalogue.ATTACKS.items() if not entry.needs_gradients)
     return (
         f"the model: expected a gradient of its logits with respect to its inputs, which the attack {attack} follows, "
-        "got logits that no graph connects with them; take torch.no_grad, torch.inference_mode, NumPy and quantized "
-        f"layers out of the model, or take an attack that needs no gradient ({free}) or a function of your own"
+        "got logits without an autograd graph to them; remove torch.no_grad, torch.inference_mode, NumPy and "
+        f"quantized layers from the model, or use an attack that needs no gradient ({free}) or a function of your own"
     )

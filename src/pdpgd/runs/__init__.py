@@ -1,1 +1,1 @@
-"""What a run leaves behind, and what can be read from it: NumPy and pyarrow, never torch."""
+"""Results of runs: specs, records, stores, metrics and reliability. Needs NumPy and pyarrow, never torch."""

@@ -1,4 +1,4 @@
-"""An attack is given copies, asked only for what it knows, counted, and told off for what is no result."""
+"""An attack gets copies and only the arguments it accepts, and what it returns is checked."""
 
 from __future__ import annotations
 
@@ -92,11 +92,13 @@ def test_what_is_no_result_is_refused_and_named(given: object, message: str) -> 
         call(lambda model, inputs, labels, norm: given)
 
 
-def test_an_error_of_the_users_own_code_is_told_with_its_cause() -> None:
+def test_an_error_of_the_users_own_code_is_reported_with_its_cause() -> None:
     def broken(model: nn.Module, inputs: Tensor, labels: Tensor, norm: str) -> Any:
         raise KeyError("epsilon")
 
-    with pytest.raises(AttackError, match=r"attack mine: expected points, got KeyError: 'epsilon'") as caught:
+    with pytest.raises(
+        AttackError, match=r"attack mine: expected adversarial examples, got KeyError: 'epsilon'"
+    ) as caught:
         call(broken)
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -151,8 +153,8 @@ def test_the_mode_of_the_model_is_shown() -> None:
     assert not Counted(lambda x: x).training
 
 
-def test_passes_are_taken_only_where_the_attack_tells_them_for_each_sample() -> None:
-    told: Any = SimpleNamespace(forwards=torch.tensor([3, 4]), backwards=torch.tensor(7))
-    assert passes_of(told, "forwards", 2).tolist() == [3, 4]
-    assert passes_of(told, "backwards", 2).tolist() == [0, 0]
-    assert passes_of(told, "others", 2).tolist() == [0, 0]
+def test_passes_count_only_if_the_attack_reports_them_per_sample() -> None:
+    reported: Any = SimpleNamespace(forwards=torch.tensor([3, 4]), backwards=torch.tensor(7))
+    assert passes_of(reported, "forwards", 2).tolist() == [3, 4]
+    assert passes_of(reported, "backwards", 2).tolist() == [0, 0]
+    assert passes_of(reported, "others", 2).tolist() == [0, 0]

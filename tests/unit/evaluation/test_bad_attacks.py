@@ -41,7 +41,7 @@ def outside_by_an_ulp(model: nn.Module, inputs: Tensor, labels: Tensor, *, norm:
 
 
 def still_right(model: nn.Module, inputs: Tensor, labels: Tensor, *, norm: str) -> Any:
-    """A grey step away, in the direction in which the model becomes surer."""
+    """A gray level away, in the direction in which the model becomes surer."""
     leaf = inputs.clone().requires_grad_()
     model(leaf).gather(1, labels[:, None]).sum().backward()
     assert leaf.grad is not None
@@ -174,14 +174,14 @@ def check_every_point(evaluation: Evaluation, model: nn.Module, images: Tensor, 
             )
 
         pixels, rough = evaluation.examples(norm, eight_bit=True), evaluation.distances(norm, eight_bit=True)
-        kept = np.isfinite(rough) & ~initially_wrong
+        found = np.isfinite(rough) & ~initially_wrong
         assert pixels.dtype == np.uint8
-        assert not (kept & ~fooled).any()
+        assert not (found & ~fooled).any()
         with torch.no_grad():
             prediction = model(torch.from_numpy(pixels.astype(np.float32) / np.float32(255))).argmax(1).numpy()
-        assert (prediction != labels.numpy())[kept].all()
+        assert (prediction != labels.numpy())[found].all()
         steps = pixels.astype(np.float64) - np.rint(images.numpy().astype(np.float64) * 255)
-        np.testing.assert_allclose(rough[kept], size_of(steps / 255, norm)[kept], rtol=1e-13)
+        np.testing.assert_allclose(rough[found], size_of(steps / 255, norm)[found], rtol=1e-13)
 
 
 def alarms(evaluation: Evaluation) -> set[str]:
@@ -189,7 +189,7 @@ def alarms(evaluation: Evaluation) -> set[str]:
 
 
 @pytest.mark.parametrize("attack", BAD)
-def test_no_point_is_counted_that_a_second_look_does_not_confirm(
+def test_no_point_counts_that_a_second_pass_does_not_confirm(
     attack: Attack, model: TinyConv, images: Tensor, labels: Tensor
 ) -> None:
     given, weights = images.clone(), {name: value.clone() for name, value in model.state_dict().items()}
@@ -248,11 +248,14 @@ def test_an_attack_that_claims_nothing_is_not_unverified(images: Tensor) -> None
     [
         (lambda inputs: None, "got NoneType with no adversarials"),
         (lambda inputs: inputs, "got Tensor with no adversarials"),
-        (lambda inputs: claims(inputs[1:]), r"expected points of shape \(4, 3, 6, 6\).*got \(3, 3, 6, 6\)"),
+        (
+            lambda inputs: claims(inputs[1:]),
+            r"expected adversarial examples of shape \(4, 3, 6, 6\).*got \(3, 3, 6, 6\)",
+        ),
         (lambda inputs: claims(inputs.flatten(1)), r"got \(4, 108\) and \(4,\)"),
         (lambda inputs: claims(inputs, torch.ones(len(inputs), 1)), r"got \(4, 3, 6, 6\) and \(4, 1\)"),
         (lambda inputs: 1 / 0, "got ZeroDivisionError: division by zero"),
-        (lambda inputs: sys.exit(0), "expected points, got SystemExit: 0"),
+        (lambda inputs: sys.exit(0), "expected adversarial examples, got SystemExit: 0"),
     ],
 )
 def test_what_is_no_result_stops_the_run_and_is_named(
@@ -266,7 +269,7 @@ def test_what_is_no_result_stops_the_run_and_is_named(
         evaluate(Stubborn(), (images, labels), norms=("l2",), attack=mine, chunk_size=4)
 
 
-def told(passes: Any, distances: Any) -> SimpleNamespace:
+def history_of(passes: Any, distances: Any) -> SimpleNamespace:
     return SimpleNamespace(passes=passes, distances=distances)
 
 
@@ -276,19 +279,19 @@ FALLING = torch.tensor([[2, 1]] * 4)
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"faults": ["broke"]}, "expected faults that map places 0 to 3 of the call .*, got list"),
-        ({"faults": {4: "broke"}}, "got the place 4"),
-        ({"faults": {-1: "broke"}}, "got the place -1"),
-        ({"faults": {"first": "broke"}}, "got the place 'first'"),
-        ({"faults": {True: "broke"}}, "got the place True"),
-        ({"faults": {0: ValueError("broke")}}, "got ValueError for place 0, not a string"),
+        ({"faults": ["broke"]}, "expected faults that map positions 0 to 3 of the call .*, got list"),
+        ({"faults": {4: "broke"}}, "got the position 4"),
+        ({"faults": {-1: "broke"}}, "got the position -1"),
+        ({"faults": {"first": "broke"}}, "got the position 'first'"),
+        ({"faults": {True: "broke"}}, "got the position True"),
+        ({"faults": {0: ValueError("broke")}}, "got ValueError for position 0, not a string"),
         ({"history": "long"}, r"expected a history .* of shape \(4, records\), got str with no passes"),
-        ({"history": told(torch.ones(4, 2), None)}, "got SimpleNamespace with no distances"),
-        ({"history": told(torch.ones(3, 2), torch.ones(3, 2))}, r"got \(3, 2\) and \(3, 2\)"),
-        ({"history": told(torch.ones(4), torch.ones(4))}, r"got \(4,\) and \(4,\)"),
-        ({"history": told(torch.ones(4, 2), torch.ones(4, 3))}, r"got \(4, 2\) and \(4, 3\)"),
-        ({"history": told(torch.ones(4, 0), torch.ones(4, 0))}, "with at least one record"),
-        ({"history": told(FALLING, torch.ones(4, 2))}, "the passes never fewer than in the record before"),
+        ({"history": history_of(torch.ones(4, 2), None)}, "got SimpleNamespace with no distances"),
+        ({"history": history_of(torch.ones(3, 2), torch.ones(3, 2))}, r"got \(3, 2\) and \(3, 2\)"),
+        ({"history": history_of(torch.ones(4), torch.ones(4))}, r"got \(4,\) and \(4,\)"),
+        ({"history": history_of(torch.ones(4, 2), torch.ones(4, 3))}, r"got \(4, 2\) and \(4, 3\)"),
+        ({"history": history_of(torch.ones(4, 0), torch.ones(4, 0))}, "with at least one record"),
+        ({"history": history_of(FALLING, torch.ones(4, 2))}, "with passes that never decrease"),
     ],
 )
 def test_a_history_or_faults_that_cannot_be_read_stop_the_run_and_are_named(
@@ -305,7 +308,7 @@ def test_a_history_or_faults_that_cannot_be_read_stop_the_run_and_are_named(
 def test_a_history_with_a_graph_in_half_precision_is_read(images: Tensor) -> None:
     def mine(model: nn.Module, inputs: Tensor, labels: Tensor, *, norm: str) -> Any:
         sizes = torch.ones(len(inputs), 2, dtype=torch.bfloat16, requires_grad=True)
-        history = told(torch.tensor([[1, 2]] * len(inputs)), 2 * sizes)
+        history = history_of(torch.tensor([[1, 2]] * len(inputs)), 2 * sizes)
         return SimpleNamespace(**vars(claims(1 - inputs)), history=history, faults=None)
 
     labels = torch.zeros(len(images), dtype=torch.long)

@@ -15,15 +15,15 @@ FEATURES = 12
 
 
 def wall(at: float) -> Affine:
-    """Class 0 where the weighted mean of the greys is above `at`; distinct weights."""
+    """Class 0 where the weighted mean of the levels is above `at`; distinct weights."""
     weight = 1.0 + 0.01 * torch.arange(FEATURES)
     return Affine(torch.stack([weight, 0 * weight]), torch.tensor([-float(weight.sum()) * at / 255, 0.0]))
 
 
-def before(model: Affine, *greys: float) -> tuple[Referee, Tensor]:
+def before(model: Affine, *levels: float) -> tuple[Referee, Tensor]:
     """A referee over even images of class 0, and the images."""
-    inputs = torch.tensor(greys).div(255).reshape(-1, 1, 1, 1).expand(-1, 3, 2, 2).clone()
-    return Referee(model, inputs, torch.zeros(len(greys), dtype=torch.long), batch_size=3), inputs
+    inputs = torch.tensor(levels).div(255).reshape(-1, 1, 1, 1).expand(-1, 3, 2, 2).clone()
+    return Referee(model, inputs, torch.zeros(len(levels), dtype=torch.long), batch_size=3), inputs
 
 
 def everything(count: int) -> Tensor:
@@ -34,13 +34,13 @@ def read_back(pixels: Tensor) -> Tensor:
     return torch.from_numpy(pixels.numpy().astype(np.float32) / np.float32(255))
 
 
-def test_every_grey_survives_the_way_to_a_file_and_back() -> None:
-    greys = torch.arange(256, dtype=torch.uint8)
-    assert torch.equal(as_pixels(from_pixels(greys)), greys)
-    assert torch.equal(from_pixels(greys), read_back(greys))
+def test_every_gray_level_survives_a_file() -> None:
+    levels = torch.arange(256, dtype=torch.uint8)
+    assert torch.equal(as_pixels(from_pixels(levels)), levels)
+    assert torch.equal(from_pixels(levels), read_back(levels))
 
 
-def test_a_value_goes_to_the_nearest_grey() -> None:
+def test_a_value_is_rounded_to_the_nearest_gray_level() -> None:
     values = torch.tensor([0.0, 0.4, 0.6, 127.4, 127.6, 254.6, 255.0]) / 255
     assert as_pixels(values).tolist() == [0, 0, 1, 127, 128, 255, 255]
 
@@ -110,7 +110,7 @@ def test_a_point_that_stopped_half_way_is_taken_further() -> None:
     assert ((pixels < 100) & (pixels >= 80)).all()
 
 
-def test_a_repair_takes_one_grey_step_where_one_is_enough() -> None:
+def test_a_repair_takes_one_gray_level_where_one_is_enough() -> None:
     referee, images = before(wall(128.8), 130.0)
     points = images - 1.25 / 255
     pixels, _ = quantized(referee, points, everything(1), "linf")
@@ -136,7 +136,7 @@ def test_where_nothing_fools_there_is_no_point() -> None:
     assert verdicts.word.tolist() == ["none", "none"]
 
 
-def test_from_an_input_off_the_grid_the_distance_is_that_of_the_rounded_one(generator: torch.Generator) -> None:
+def test_the_distance_at_8_bits_is_from_the_quantized_input(generator: torch.Generator) -> None:
     model = wall(110.0)
     images = torch.rand(4, 3, 2, 2, generator=generator) * 0.1 + 0.5
     referee = Referee(model, images, torch.zeros(4, dtype=torch.long), batch_size=4)
@@ -150,7 +150,7 @@ def test_from_an_input_off_the_grid_the_distance_is_that_of_the_rounded_one(gene
 
 
 @pytest.mark.parametrize("steps", [1, 3, 8, 77, 255])
-def test_grey_steps_are_exact(steps: int) -> None:
+def test_gray_levels_are_exact(steps: int) -> None:
     base = torch.zeros(1, 3, 2, 2, dtype=torch.uint8)
     pixels = base.clone()
     pixels[0, 1, 0, 1] = steps

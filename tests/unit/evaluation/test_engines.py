@@ -74,7 +74,7 @@ def alive(processes: list[Any]) -> list[Any]:
     return [process for process in processes if process.is_alive()]
 
 
-def test_a_chunk_that_fails_is_named_and_the_others_are_kept(
+def test_a_chunk_that_fails_is_named_and_the_others_are_stored(
     slope: Affine, data: tuple[Tensor, Tensor], tmp_path: Path
 ) -> None:
     marker, folder = tmp_path / "marker", tmp_path / "run"
@@ -84,15 +84,15 @@ def test_a_chunk_that_fails_is_named_and_the_others_are_kept(
         with pytest.raises(UnfinishedError, match=r"chunk-00002 \(samples 48 to 71\): the model failed .*not this one"):
             evaluate(model, data, out=folder, **SETTINGS)
         assert sorted(path.name for path in (folder / "receipts").iterdir()) == ["chunk-00000.json", "chunk-00001.json"]
-    kept = results(folder)
+    stored = results(folder)
     marker.unlink()
     evaluate(model, data, out=folder, **SETTINGS)
-    assert kept.items() <= results(folder).items()
+    assert stored.items() <= results(folder).items()
     evaluate(model, data, out=tmp_path / "undisturbed", **SETTINGS)
     assert results(folder) == results(tmp_path / "undisturbed")
 
 
-def test_the_message_counts_the_chunks_that_are_kept(
+def test_the_message_counts_the_chunks_that_are_stored(
     slope: Affine, data: tuple[Tensor, Tensor], tmp_path: Path
 ) -> None:
     marker = tmp_path / "marker"
@@ -156,15 +156,15 @@ def test_a_process_of_the_users_own_outlives_a_run_that_fails(slope: Affine) -> 
         own.join()
 
 
-def test_an_error_of_a_model_that_a_worker_loads_is_told_as_it_is() -> None:
+def test_an_error_of_a_model_that_a_worker_loads_is_reported_as_it_is() -> None:
     """Not as the death of the worker."""
     failure = load_in_worker(NamedModel("mnist-plain", sha256="0" * 64), "cpu")
     assert isinstance(failure, Failure)
-    assert "expected the model the run was begun with" in failure.message
+    assert "expected the model that the run was started with" in failure.message
     assert result_or_failure(job("chunk-00000"), failure) is failure
 
 
-def test_a_model_that_fails_at_the_first_look_ends_the_run(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+def test_a_model_that_fails_in_the_preflight_ends_the_run(data: tuple[Tensor, Tensor], tmp_path: Path) -> None:
     def broken(x: Tensor) -> Tensor:
         raise RuntimeError("no weights")
 
@@ -181,7 +181,7 @@ def job(name: str) -> Job:
 
 
 class Office:
-    """Takes jobs, and does them when it is told to."""
+    """Accepts jobs, and executes them on request."""
 
     def __init__(self) -> None:
         self.taken: dict[str, Future[Result]] = {}

@@ -104,7 +104,7 @@ def rescale(model: nn.Module) -> None:
     ],
     ids=["hook", "pre-hook", "backward hook", "hook with kwargs", "weights", "forward", "mode", "module"],
 )
-def test_what_an_attack_changed_in_the_model_is_named_and_no_point_is_kept(
+def test_changes_of_the_model_by_an_attack_are_named_and_no_point_is_stored(
     tamper: Tamper, words: str, model: TinyConv, images: Tensor, labels: Tensor
 ) -> None:
     with pytest.raises(UnfinishedError, match=rf"(?s)expected the model as it was loaded, got one with other {words}"):

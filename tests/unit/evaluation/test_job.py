@@ -38,7 +38,7 @@ class Narrow(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if len(x) > 3:
-            # Only by these words can one tell the error of torch's own allocator from others.
+            # Only by these words can the error of torch's own allocator be recognized.
             raise self.error("can't allocate memory" if self.error is RuntimeError else "no room")
         self.widest = max(self.widest, len(x))
         answer: Tensor = self.model(x)
@@ -81,28 +81,28 @@ def same(first: JobResult, second: JobResult) -> bool:
     )
 
 
-def complete(outcome: JobResult, samples: int, norms: tuple[str, ...] = NORMS) -> bool:
-    assert outcome.columns is not None
-    shapes = {name: array.shape for name, array in outcome.examples.items()}
+def complete(result: JobResult, samples: int, norms: tuple[str, ...] = NORMS) -> bool:
+    assert result.columns is not None
+    shapes = {name: array.shape for name, array in result.examples.items()}
     pictures = {name: (samples, 3, 6, 6) for norm in norms for name in (norm, f"{norm}_8bit")}
     traces = {name: shapes.pop(name) for name in list(shapes) if name.endswith("_trace")}
     return (
-        tuple(outcome.columns) == NAMES
-        and all(len(values) == samples * len(norms) for values in outcome.columns.values())
+        tuple(result.columns) == NAMES
+        and all(len(values) == samples * len(norms) for values in result.columns.values())
         and shapes == {"sample": (samples,), "input": (samples, 3, 6, 6), **pictures}
         and {name: shape[0] for name, shape in traces.items()} == {f"{norm}_trace": samples for norm in norms}
     )
 
 
-def test_a_chunk_comes_whole(model: TinyConv, job: Make) -> None:
-    outcome = run_job(job(), model)
-    assert complete(outcome, 10)
-    assert outcome.columns is not None
-    assert outcome.columns["sample"].tolist() == list(range(20, 30)) * 4
-    assert outcome.columns["norm"].tolist() == [norm for norm in NORMS for _ in range(10)]
-    assert outcome.stats.halved is False
-    assert outcome.stats.batch_size == 8
-    assert set(outcome.stats.seconds_by_stage) == {*NORMS, "cheap", "8 bit"}
+def test_the_result_of_a_chunk_is_complete(model: TinyConv, job: Make) -> None:
+    result = run_job(job(), model)
+    assert complete(result, 10)
+    assert result.columns is not None
+    assert result.columns["sample"].tolist() == list(range(20, 30)) * 4
+    assert result.columns["norm"].tolist() == [norm for norm in NORMS for _ in range(10)]
+    assert result.stats.halved is False
+    assert result.stats.batch_size == 8
+    assert set(result.stats.seconds_by_stage) == {*NORMS, "cheap", "8 bit"}
 
 
 def test_the_same_job_twice_gives_the_same_bits(model: TinyConv, job: Make) -> None:
@@ -156,9 +156,9 @@ def test_samples_made_under_inference_mode_are_attacked_as_any_others(model: Tin
     with torch.inference_mode():
         made = replace(plain, inputs=plain.inputs.clone(), labels=plain.labels.clone(), indices=plain.indices.clone())
     assert same(run_job(plain, model), run_job(made, model))
-    look = run_job(replace(made, kind="preflight"), model)
-    assert look.stats.preflight is not None
-    assert look.stats.preflight.no_gradient == 0.0
+    measured = run_job(replace(made, kind="preflight"), model)
+    assert measured.stats.preflight is not None
+    assert measured.stats.preflight.no_gradient == 0.0
 
 
 def test_a_job_does_not_write_to_its_samples(model: TinyConv, job: Make, images: Tensor) -> None:
@@ -191,12 +191,12 @@ def test_where_memory_is_short_the_batch_is_halved(
     model: TinyConv, job: Make, kind: JobKind, error: Callable[[str], Exception]
 ) -> None:
     narrow = Narrow(model, error)
-    outcome = run_job(job(kind, norms=("l2",)), narrow)
-    assert outcome.stats.halved is True
-    assert outcome.stats.batch_size == narrow.widest == 2
+    result = run_job(job(kind, norms=("l2",)), narrow)
+    assert result.stats.halved is True
+    assert result.stats.batch_size == narrow.widest == 2
     if kind == "chunk":
-        assert complete(outcome, 10, ("l2",))
-        assert same(outcome, run_job(job(norms=("l2",), batch_size=2), model))
+        assert complete(result, 10, ("l2",))
+        assert same(result, run_job(job(norms=("l2",), batch_size=2), model))
 
 
 def test_the_memory_an_attack_of_the_users_own_lacks_is_not_hidden(model: TinyConv, job: Make) -> None:
@@ -244,25 +244,25 @@ def test_a_chunk_in_which_every_sample_is_wrong_has_nothing_to_attack(
     with torch.no_grad():
         prediction = model(images).argmax(1)
     given = replace(job(), labels=(prediction + 1) % 5)
-    outcome = run_job(given, model)
-    assert complete(outcome, 10)
-    assert outcome.columns is not None
-    assert set(outcome.columns["status"]) == {"initially wrong"}
-    assert (outcome.columns["distance"] == 0).all()
-    assert (outcome.columns["distance_8bit"] == 0).all()
-    assert outcome.columns["prediction"].tolist() == prediction.tolist() * 4
-    assert outcome.stats.forwards.attacks == 0
-    assert np.array_equal(outcome.examples["l2"], images.numpy())
+    result = run_job(given, model)
+    assert complete(result, 10)
+    assert result.columns is not None
+    assert set(result.columns["status"]) == {"initially wrong"}
+    assert (result.columns["distance"] == 0).all()
+    assert (result.columns["distance_8bit"] == 0).all()
+    assert result.columns["prediction"].tolist() == prediction.tolist() * 4
+    assert result.stats.forwards.attacks == 0
+    assert np.array_equal(result.examples["l2"], images.numpy())
 
 
 @pytest.mark.parametrize("row", [0, 3])
 def test_a_chunk_of_one_sample_is_a_chunk(model: TinyConv, job: Make, row: int) -> None:
-    outcome = run_job(job(rows=slice(row, row + 1)), model)
-    assert complete(outcome, 1)
-    assert outcome.columns is not None
-    assert set(outcome.columns["status"]) == {"initially wrong" if row == 3 else "fooled"}
-    assert outcome.stats.batch_size == 1
-    assert outcome.stats.halved is False
+    result = run_job(job(rows=slice(row, row + 1)), model)
+    assert complete(result, 1)
+    assert result.columns is not None
+    assert set(result.columns["status"]) == {"initially wrong" if row == 3 else "fooled"}
+    assert result.stats.batch_size == 1
+    assert result.stats.halved is False
 
 
 def test_progress_goes_from_nothing_into_the_last_norm(model: TinyConv, job: Make) -> None:
@@ -282,12 +282,12 @@ def test_the_second_start_is_the_attacks_again_with_another_seed(model: TinyConv
         return SimpleNamespace(adversarials=1 - inputs, found=torch.ones(len(inputs), dtype=torch.bool))
 
     attack = AttackSpec(name="mine", function=attack)
-    outcome = run_job(job("second start", attack), model)
+    result = run_job(job("second start", attack), model)
     assert seeds == [4] * 4
-    assert outcome.examples == {}
-    assert outcome.columns is not None
-    assert np.isinf(outcome.columns["cheap_distance"]).all()
-    assert set(outcome.columns["source"]) <= {"", *NORMS}
+    assert result.examples == {}
+    assert result.columns is not None
+    assert np.isinf(result.columns["cheap_distance"]).all()
+    assert set(result.columns["source"]) <= {"", *NORMS}
 
 
 def test_the_model_is_left_as_it_was(model: TinyConv, job: Make) -> None:

@@ -55,7 +55,7 @@ def test_the_checksum_is_of_the_weights_and_their_names(model: TinyConv, generat
     ],
     ids=["name", "shape", "dtype", "sign", "empty", "bool", "bfloat16"],
 )
-def test_the_checksum_tells_buffers_apart(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+def test_the_checksum_distinguishes_buffers(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
     def module(buffers: dict[str, Tensor]) -> nn.Module:
         holder = nn.Module()
         for name, value in buffers.items():
@@ -74,14 +74,14 @@ def test_the_checksum_does_not_depend_on_how_the_weights_lie_in_memory(model: Ti
 
 
 def test_a_model_by_name_is_the_same_in_every_process(generator: torch.Generator) -> None:
-    subject = handle_of("mnist-plain", **NOT_GIVEN)
-    sent: ModelHandle = pickle.loads(pickle.dumps(subject))
-    assert sent == subject
-    assert sent.identity() == subject.identity()
+    handle = handle_of("mnist-plain", **NOT_GIVEN)
+    sent: ModelHandle = pickle.loads(pickle.dumps(handle))
+    assert sent == handle
+    assert sent.identity() == handle.identity()
     assert sent.identity()["sha256"] == checksum_of(load_model("mnist-plain"))
-    assert subject.device() is None
+    assert handle.device() is None
     image = torch.rand(2, 1, 28, 28, generator=generator)
-    assert torch.equal(sent.load("cpu")(image), subject.load("cpu")(image))
+    assert torch.equal(sent.load("cpu")(image), handle.load("cpu")(image))
 
 
 @pytest.mark.parametrize("keyword", ["trust_model_code", "trust_pickle"])
@@ -98,8 +98,10 @@ def test_a_file_with_code_is_evaluated_and_compared_only_with_consent(
         ask(path, (images, labels), **question, **{keyword: True})
 
 
-def test_a_model_that_was_changed_since_the_run_was_begun_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"mnist-plain: expected the model the run was begun with, 000000000000\.\.\."):
+def test_a_model_that_was_changed_since_the_run_was_started_is_refused() -> None:
+    with pytest.raises(
+        ModelError, match=r"mnist-plain: expected the model that the run was started with, 000000000000\.\.\."
+    ):
         NamedModel("mnist-plain", sha256="0" * 64).load("cpu")
 
 
@@ -109,19 +111,19 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 
 def test_a_live_model_is_called_as_it_is(model: TinyConv) -> None:
-    subject = handle_of(model, **NOT_GIVEN)
-    assert subject.load("cpu") is model
-    assert subject.device() == "cpu"
-    assert subject.identity()["source"] == "support.models.TinyConv"
+    handle = handle_of(model, **NOT_GIVEN)
+    assert handle.load("cpu") is model
+    assert handle.device() == "cpu"
+    assert handle.identity()["source"] == "support.models.TinyConv"
 
 
 def test_a_function_is_a_model_without_weights_or_place() -> None:
     def logits(x: Tensor) -> Tensor:
         return x.flatten(1)
 
-    subject = LiveModel(logits)
-    assert subject.device() is None
-    assert subject.identity()["source"].endswith("<locals>.logits")
+    handle = LiveModel(logits)
+    assert handle.device() is None
+    assert handle.identity()["source"].endswith("<locals>.logits")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_the_identity_of_samples_is_of_their_images_labels_order_and_number(imag
     assert sha256(images, labels) == sha256(images.clone(), labels.clone())
 
 
-def test_the_identity_tells_samples_apart_beyond_what_is_read_at_once(
+def test_the_identity_distinguishes_samples_beyond_the_first_batch(
     images: Tensor, labels: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_handle, "READ_AT_ONCE", 4)

@@ -87,7 +87,7 @@ def test_an_attack_that_follows_gradients_is_refused_before_any_chunk(
 ) -> None:
     with pytest.raises(
         NoGradientError,
-        match=rf"expected a gradient .* which the attack {attack} follows, .* take an attack that needs no gradient \("
+        match=rf"expected a gradient .* which the attack {attack} follows, .* use an attack that needs no gradient \("
         "corner-search, one-pixel",
     ):
         evaluate(blind, data, norms=(norm,), attack=attack, budget=20, threads=1, chunk_size=6)
@@ -112,7 +112,7 @@ def test_a_function_of_the_users_own_is_run(blind: Answer, data: tuple[Tensor, T
     assert evaluation.counts("l2")["fooled"] > 0
 
 
-def test_a_comparison_goes_on_with_the_attacks_that_need_none(net: nn.Module, generator: torch.Generator) -> None:
+def test_a_comparison_continues_with_the_attacks_that_need_none(net: nn.Module, generator: torch.Generator) -> None:
     blind, points = Without(net, torch.no_grad), torch.rand(6, 1, 4, 4, generator=generator)
     labels = blind(points).argmax(1)
     found = compare(blind, (points, labels), norms=("l0",), attacks=["auto", "one-pixel"], budget=40, threads=1)

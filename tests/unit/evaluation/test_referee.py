@@ -110,7 +110,7 @@ def test_a_point_that_is_not_finite_never_reaches_the_model(value: float) -> Non
 
 
 @pytest.mark.parametrize("first", [0.5, 0.5625, 1.0])
-def test_a_point_on_the_boundary_or_before_it_is_still_right(first: float) -> None:
+def test_a_point_on_the_boundary_or_before_it_is_still_correctly_classified(first: float) -> None:
     verdicts = judged(Step(), of(first))
     assert words(verdicts) == [STILL_RIGHT]
     assert not verdicts.valid.any()
@@ -179,7 +179,7 @@ def test_a_margin_smaller_than_what_two_passes_differ_by_is_fragile() -> None:
     assert verdicts.fragile.tolist() == [True, False]
 
 
-def test_what_is_wrong_already_is_found_among_the_inputs(model: TinyConv, images: Tensor, labels: Tensor) -> None:
+def test_inputs_that_are_misclassified_are_found(model: TinyConv, images: Tensor, labels: Tensor) -> None:
     verdicts = Referee(model, images, labels, batch_size=4).judge_inputs()
     with torch.no_grad():
         prediction = model(images).argmax(1)
@@ -245,7 +245,7 @@ def test_every_row_that_goes_through_the_model_is_counted(model: TinyConv, image
     assert referee.backwards == 0
 
 
-def test_a_double_point_is_judged_as_the_float_it_will_be_kept_as() -> None:
+def test_a_double_point_is_judged_as_the_float_that_is_stored() -> None:
     points = of(0.25, 0.25).double()
     points[0, 1, 1, 1] = 1 + 1e-12
     points[1, 1, 1, 1] = 1 + 1e-6

@@ -42,7 +42,7 @@ def test_every_point_is_inside_the_box_and_adversarial(model: TinyConv, images: 
         assert points.dtype == torch.float32
 
 
-def test_a_row_that_is_wrong_is_never_offered(model: TinyConv, images: Tensor, labels: Tensor, right: Tensor) -> None:
+def test_a_misclassified_row_is_never_returned(model: TinyConv, images: Tensor, labels: Tensor, right: Tensor) -> None:
     for points, found in run(model, images, labels).values():
         assert not (found & ~right).any()
         assert torch.equal(points[~right], images[~right])
@@ -87,7 +87,7 @@ def test_a_model_that_cannot_be_fooled_is_not() -> None:
         assert torch.equal(points, inputs)
 
 
-def test_nothing_is_offered_where_every_row_is_wrong(model: TinyConv, images: Tensor, labels: Tensor) -> None:
+def test_nothing_is_returned_where_every_row_is_misclassified(model: TinyConv, images: Tensor, labels: Tensor) -> None:
     with torch.no_grad():
         wrong = (model(images).argmax(1) + 1) % 5
     assert run(model, images, wrong) == {}

@@ -61,7 +61,7 @@ def test_a_point_of_no_size_cannot_enter() -> None:
     assert not smallest.found.any()
 
 
-def test_the_points_kept_are_copies() -> None:
+def test_the_stored_points_are_copies() -> None:
     given = torch.zeros(1, 2)
     smallest = SmallestPoints(given)
     point = torch.ones(1, 2)

@@ -23,7 +23,7 @@ from pdpgd.runs.result import Evaluation, load_evaluation
 from support.models import TinyConv
 
 FLIPS = 60
-DRAWERS = ("records/{}.parquet", "examples/{}.npz", "receipts/{}.json")
+FILES = ("records/{}.parquet", "examples/{}.npz", "receipts/{}.json")
 
 Run = Callable[..., Evaluation]
 
@@ -57,8 +57,8 @@ def results(folder: Path) -> dict[str, bytes]:
     """What must be the same to the last bit whatever happened on the way."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
-        for drawer in ("records", "examples")
-        for path in (folder / drawer).iterdir()
+        for directory in ("records", "examples")
+        for path in (folder / directory).iterdir()
     }
 
 
@@ -184,7 +184,7 @@ def test_a_receipt_with_a_damaged_key_is_never_used(job: str, age: str, damaged:
         assert path.name in fault
 
 
-OLD_FACTS = (
+OLD_STATS = (
     *("seconds_of", "forwards", "backwards", "faults", "seconds", "batch_size", "halved", "machine"),
     *("samples", "classes", "modules_in_train_mode", "repeated", "alone", "probabilities"),
     *("no_gradient", "broken_gradient", "shaken"),
@@ -196,8 +196,8 @@ def made_old(folder: Path) -> None:
     for path in (*folder.glob("receipts/*.json"), *folder.glob("checks/*.json")):
         entries = json.loads(path.read_text())
         if "receipt" in entries:
-            files, facts = entries["receipt"]["files"], entries["receipt"]["facts"]
-            old = {name: facts[name] for name in OLD_FACTS if name in facts}
+            files, stats = entries["receipt"]["files"], entries["receipt"]["facts"]
+            old = {name: stats[name] for name in OLD_STATS if name in stats}
             path.write_text(json.dumps({"files": files, **old}, indent=1))
     history = json.loads((folder / "history.json").read_text())
     for start in history:
@@ -205,7 +205,7 @@ def made_old(folder: Path) -> None:
     (folder / "history.json").write_text(json.dumps(history, indent=1))
 
 
-def test_a_run_of_before_is_read_and_nothing_of_it_is_done_again(run: Run, undisturbed: Path, damaged: Path) -> None:
+def test_an_older_run_is_read_and_none_of_its_jobs_is_repeated(run: Run, undisturbed: Path, damaged: Path) -> None:
     made_old(damaged)
     before = {path: path.read_bytes() for path in damaged.rglob("*.json") if path.name != "summary.json"}
     read, whole = load_evaluation(damaged), load_evaluation(undisturbed)
@@ -215,7 +215,7 @@ def test_a_run_of_before_is_read_and_nothing_of_it_is_done_again(run: Run, undis
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_run_of_before_whose_spec_had_another_format_is_read_and_goes_on(
+def test_an_older_run_whose_spec_has_another_format_is_read_and_resumed(
     run: Run, undisturbed: Path, damaged: Path
 ) -> None:
     """Its results have the digest of the spec as it lies there, or as a later version read it."""
@@ -225,8 +225,8 @@ def test_a_run_of_before_whose_spec_had_another_format_is_read_and_goes_on(
     (damaged / "spec.json").write_text(f"{json.dumps(entries, indent=1)}\n")
     for name in ("chunk-00000", "chunk-00001"):
         shutil.rmtree(damaged / "checks", ignore_errors=True)
-        for drawer in DRAWERS:
-            (damaged / drawer.format(name)).unlink()
+        for directory in FILES:
+            (damaged / directory.format(name)).unlink()
     assert run(damaged).notes == ()
     mixed = results(damaged)
     assert mixed["records/chunk-00002.parquet"] == results(undisturbed)["records/chunk-00002.parquet"]
@@ -248,8 +248,8 @@ def test_chunks_that_were_swapped_are_done_again(
 ) -> None:
     if age == "old":
         made_old(damaged)
-    for drawer in DRAWERS:
-        first, second = (damaged / drawer.format(f"chunk-{number}") for number in (one, other))
+    for directory in FILES:
+        first, second = (damaged / directory.format(f"chunk-{number}") for number in (one, other))
         first.rename(damaged / "between")
         second.rename(first)
         (damaged / "between").rename(second)
@@ -289,28 +289,26 @@ def test_what_was_copied_from_another_run_is_done_again(
 def test_records_of_other_samples_are_done_again(run: Run, damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a receipt says of them."""
     store = DiskStore(damaged)
-    outcome = store.result("chunk-00001")
-    assert outcome.columns is not None
+    result = store.result("chunk-00001")
+    assert result.columns is not None
     store.spec()
-    store.save(
-        "chunk-00001", type(outcome)(outcome.stats, {**outcome.columns, "sample": outcome.columns["sample"] + 1})
-    )
+    store.save("chunk-00001", type(result)(result.stats, {**result.columns, "sample": result.columns["sample"] + 1}))
     assert store.fault("chunk-00001") is not None
 
 
 @pytest.mark.parametrize("distance", [0.0, float("nan"), float("inf"), -1.0])
-def test_a_sample_that_was_fooled_at_no_distance_is_neither_kept_nor_read(
+def test_a_fooled_sample_without_a_distance_is_neither_stored_nor_read(
     distance: float, undisturbed: Path, damaged: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = DiskStore(damaged)
     store.spec()
-    outcome = store.result("chunk-00002")
-    assert outcome.columns is not None
+    result = store.result("chunk-00002")
+    assert result.columns is not None
     examples = store.examples("chunk-00002")
-    wrong = outcome.columns["distance"].copy()
-    (row, *_) = np.flatnonzero(outcome.columns["status"] == records.FOOLED)
+    wrong = result.columns["distance"].copy()
+    (row, *_) = np.flatnonzero(result.columns["status"] == records.FOOLED)
     wrong[row] = distance
-    broken = type(outcome)(outcome.stats, {**outcome.columns, "distance": wrong}, examples)
+    broken = type(result)(result.stats, {**result.columns, "distance": wrong}, examples)
     before = results(damaged)
     with pytest.raises(PdpgdError, match=rf"expected a distance above 0 for a fooled sample, got {distance}"):
         store.save("chunk-00002", broken)
@@ -338,7 +336,7 @@ def test_a_run_whose_results_contradict_themselves_is_not_finished_and_says_why(
             run(out)
 
 
-def test_a_damaged_start_is_set_aside_and_the_others_are_kept(run: Run, damaged: Path) -> None:
+def test_a_damaged_start_is_set_aside_and_the_others_remain(run: Run, damaged: Path) -> None:
     (damaged / "receipts/chunk-00000.json").unlink()
     run(damaged)
     whole = json.loads((damaged / "history.json").read_text())

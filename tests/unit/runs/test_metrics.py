@@ -107,7 +107,7 @@ def test_a_decile_fools_at_least_its_share_and_anything_smaller_does_not(values:
     assert 10 * sum(value < radius for value in attacked) < tenths * len(attacked)
 
 
-def test_the_mean_is_over_those_that_were_right_and_were_fooled() -> None:
+def test_the_mean_is_over_samples_that_were_correctly_classified_and_fooled() -> None:
     assert mean([0.0, 1.0, 2.0, INF]) == 1.5
     assert math.isnan(mean([0.0, INF]))
     assert math.isnan(quantile(np.array([0.0]), 0.5))

@@ -20,7 +20,7 @@ VALUES: dict[Any, list[Any]] = {
     np.int64: [-1, 0, 2**40, 3, -(2**63), 2**63 - 1],
     np.float64: [np.inf, np.nan, 0.1, 1 / 3, -0.0, 5e-324],
 }
-FACTS = {"pdpgd.job": "chunk-00000"}
+METADATA = {"pdpgd.job": "chunk-00000"}
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def columns() -> Columns:
 
 @pytest.fixture
 def content(columns: Columns) -> bytes:
-    return to_parquet(columns, FACTS)
+    return to_parquet(columns, METADATA)
 
 
 def _of(values: list[Any]) -> NDArray[Any]:
@@ -67,13 +67,13 @@ def test_no_rows_come_back_as_no_rows() -> None:
 
 def test_equal_columns_give_equal_bytes(columns: Columns, content: bytes) -> None:
     copies = {name: np.array(columns[name].tolist(), dtype=columns[name].dtype) for name in reversed(NAMES)}
-    assert to_parquet(typed(copies), dict(FACTS)) == content
+    assert to_parquet(typed(copies), dict(METADATA)) == content
 
 
 def test_another_value_or_fact_gives_other_bytes(columns: Columns, content: bytes) -> None:
     distance = columns["distance"].copy()
     distance[2] = np.nextafter(distance[2], 1)
-    assert to_parquet({**columns, "distance": distance}, FACTS) != content
+    assert to_parquet({**columns, "distance": distance}, METADATA) != content
     assert to_parquet(columns, {"pdpgd.job": "chunk-00001"}) != content
 
 

@@ -85,7 +85,7 @@ def of_the_model(evaluation: Evaluation) -> set[str]:
     return alarms(evaluation) & set(OF_THE_MODEL)
 
 
-def test_a_healthy_model_and_a_decent_attack_give_no_sign(conv: TinyConv, images: Tensor) -> None:
+def test_a_healthy_model_and_a_decent_attack_raise_no_alarm(conv: TinyConv, images: Tensor) -> None:
     evaluation = run(conv, images, answers(conv, images), norms=("l2", "l1"), budget=400, chunk_size=SAMPLES)
     assert evaluation.reliability.trusted
     assert evaluation.reliability.verdict == "trusted"
@@ -148,9 +148,9 @@ def test_a_gradient_that_does_not_reach_the_inputs_counts_as_zero(images: Tensor
     def shelf(x: Tensor) -> Tensor:
         return torch.eye(2)[(x.flatten(1).sum(1) > 54).long()]
 
-    look = preflight(shelf, images, shelf(images).argmax(1), batch_size=5, seed=0, random_parameters=None).preflight
-    assert look is not None
-    assert look.no_gradient == 1.0
+    measured = preflight(shelf, images, shelf(images).argmax(1), batch_size=5, seed=0, random_parameters=None).preflight
+    assert measured is not None
+    assert measured.no_gradient == 1.0
 
 
 def test_classes_that_flip_under_tiny_noise_are_seen(images: Tensor) -> None:
@@ -347,7 +347,7 @@ def test_what_cannot_be_said_is_neither_passed_nor_failed(slope: Affine, sixes: 
     said_with_their_numbers(evaluation)
 
 
-def test_a_model_that_is_always_wrong_leaves_nothing_to_say_of_the_attack(slope: Affine, sixes: Tensor) -> None:
+def test_a_model_that_is_always_wrong_leaves_the_checks_of_the_attack_unmeasured(slope: Affine, sixes: Tensor) -> None:
     evaluation = run(slope, sixes, torch.ones(SAMPLES, dtype=torch.long), norms=("linf", "l2"))
     unknown = {check.name for check in evaluation.reliability.checks if check.passed is None}
     assert unknown == {"random weights", *OF_THE_RESULTS}
@@ -402,7 +402,7 @@ def test_results_that_were_not_checked_are_not_trusted(conv: TinyConv, images: T
     assert not evaluation.reliability.alarms
 
 
-def test_an_alarm_of_the_model_is_told_where_the_results_were_not_checked(conv: TinyConv, images: Tensor) -> None:
+def test_an_alarm_of_the_model_is_reported_where_the_results_were_not_checked(conv: TinyConv, images: Tensor) -> None:
     evaluation = run(NoSlope(conv), images, answers(conv, images), checks=False)
     assert evaluation.reliability.verdict == "look at these: broken gradients"
     assert evaluation.as_json()["reliability"]["verdict"] == "look at these"
@@ -444,7 +444,9 @@ def factories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 @pytest.mark.parametrize(("name", "random"), [("untrained", 34), ("headless", 10), ("trained", 0), ("without", 0)])
-def test_random_weights_of_a_factory_are_seen_and_kept(name: str, random: int, factories: Path, sixes: Tensor) -> None:
+def test_random_weights_of_a_factory_are_detected_and_recorded(
+    name: str, random: int, factories: Path, sixes: Tensor
+) -> None:
     labels = torch.zeros(SAMPLES, dtype=torch.long)
     run(f"some_nets:{name}", sixes, labels, norms=("linf",), out=factories / "run")  # type: ignore[arg-type]
     evaluation = load_evaluation(factories / "run")
@@ -464,17 +466,17 @@ def test_weights_that_are_given_are_not_random(factories: Path, sixes: Tensor) -
     assert check_of(evaluation, "random weights").passed is True
 
 
-def test_a_look_that_was_kept_before_a_check_was_made_says_so(conv: TinyConv, images: Tensor) -> None:
-    look = preflight(conv, images, answers(conv, images), batch_size=5, seed=0, random_parameters=None).preflight
-    assert look is not None
-    look = replace(look, random_parameters_measured=False)
-    assert "random_parameters" not in look.as_json()
-    check = next(check for check in model_checks(look) if check.name == "random weights")
+def test_a_preflight_that_is_older_than_a_check_says_so(conv: TinyConv, images: Tensor) -> None:
+    measured = preflight(conv, images, answers(conv, images), batch_size=5, seed=0, random_parameters=None).preflight
+    assert measured is not None
+    measured = replace(measured, random_parameters_measured=False)
+    assert "random_parameters" not in measured.as_json()
+    check = next(check for check in model_checks(measured) if check.name == "random weights")
     assert check.passed is None
     assert check.sentence == "the run did not record where the weights come from"
 
 
-def test_the_verdict_names_every_sign(slope: Affine, sixes: Tensor) -> None:
+def test_the_verdict_names_every_alarm(slope: Affine, sixes: Tensor) -> None:
     reliability = attacked(slope, sixes, nothing).reliability
     assert not reliability.trusted
     assert reliability.verdict == "look at these: cheap attack, never fooled"

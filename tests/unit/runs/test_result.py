@@ -11,11 +11,13 @@ from torch import Generator, Tensor
 
 from pdpgd import AttackResult, Evaluation, PDGDConfig, evaluate, load_evaluation, pdgd
 from pdpgd.errors import InvalidInputError, StorageError, UnknownNameError
+from pdpgd.runs.comparison import Row
+from pdpgd.runs.spec import AttackSpec
 from support.models import TinyConv
 
 
 @pytest.fixture
-def subject(generator: Generator) -> tuple[TinyConv, tuple[Tensor, Tensor]]:
+def case(generator: Generator) -> tuple[TinyConv, tuple[Tensor, Tensor]]:
     model = TinyConv(generator)
     images = torch.rand(10, 3, 6, 6, generator=generator)
     labels = model(images).argmax(1)
@@ -24,8 +26,8 @@ def subject(generator: Generator) -> tuple[TinyConv, tuple[Tensor, Tensor]]:
 
 
 @pytest.fixture
-def evaluation(subject: tuple[TinyConv, tuple[Tensor, Tensor]], tmp_path: Path) -> Evaluation:
-    return evaluate(*subject, norms=["linf", "l2"], budget=60, chunk_size=4, out=tmp_path / "run")
+def evaluation(case: tuple[TinyConv, tuple[Tensor, Tensor]], tmp_path: Path) -> Evaluation:
+    return evaluate(*case, norms=["linf", "l2"], budget=60, chunk_size=4, out=tmp_path / "run")
 
 
 def test_robust_accuracy_falls_from_the_clean_one_as_the_radius_grows(evaluation: Evaluation) -> None:
@@ -63,9 +65,9 @@ def test_a_data_frame_has_a_row_a_sample_and_norm(evaluation: Evaluation) -> Non
 
 
 def test_the_points_are_where_the_distances_say(
-    evaluation: Evaluation, subject: tuple[TinyConv, tuple[Tensor, Tensor]]
+    evaluation: Evaluation, case: tuple[TinyConv, tuple[Tensor, Tensor]]
 ) -> None:
-    _, (images, _) = subject
+    _, (images, _) = case
     sizes = np.abs(evaluation.examples("linf").astype(float) - images.numpy()).reshape(10, -1).max(1)
     assert sizes.tolist() == evaluation.distances("linf").tolist()
     assert evaluation.examples("linf", eight_bit=True).dtype == np.uint8
@@ -88,8 +90,8 @@ def test_a_finished_run_loads_with_the_same_numbers(evaluation: Evaluation) -> N
     assert json.loads((evaluation.folder / "summary.json").read_text()) == evaluation.as_json()
 
 
-def test_one_norm_needs_no_name(subject: tuple[TinyConv, tuple[Tensor, Tensor]]) -> None:
-    single = evaluate(*subject, norms="l2", budget=10)
+def test_one_norm_needs_no_name(case: tuple[TinyConv, tuple[Tensor, Tensor]]) -> None:
+    single = evaluate(*case, norms="l2", budget=10)
     assert single.robust_accuracy(0.1) == single.robust_accuracy(0.1, "l2")
     assert single.folder is None
 
@@ -108,8 +110,8 @@ def test_wrong_questions_are_refused(evaluation: Evaluation, tmp_path: Path) -> 
         load_evaluation(tmp_path / "nowhere")
 
 
-def test_labels_the_model_does_not_have_are_refused(subject: tuple[TinyConv, tuple[Tensor, Tensor]]) -> None:
-    model, (images, labels) = subject
+def test_labels_the_model_does_not_have_are_refused(case: tuple[TinyConv, tuple[Tensor, Tensor]]) -> None:
+    model, (images, labels) = case
     for place in (0, 9):
         wrong = labels.clone()
         wrong[place] = 7
@@ -118,9 +120,9 @@ def test_labels_the_model_does_not_have_are_refused(subject: tuple[TinyConv, tup
 
 
 def test_without_checks_the_attack_is_run_and_judged_and_nothing_else(
-    subject: tuple[TinyConv, tuple[Tensor, Tensor]], evaluation: Evaluation, tmp_path: Path
+    case: tuple[TinyConv, tuple[Tensor, Tensor]], evaluation: Evaluation, tmp_path: Path
 ) -> None:
-    lean = evaluate(*subject, norms=["linf"], budget=60, chunk_size=4, out=tmp_path / "lean", checks=False)
+    lean = evaluate(*case, norms=["linf"], budget=60, chunk_size=4, out=tmp_path / "lean", checks=False)
     assert np.array_equal(lean.own_distances("linf"), evaluation.own_distances("linf"))
     assert np.array_equal(lean.distances("linf"), lean.own_distances("linf"))
     assert lean.examples("linf").shape == (10, 3, 6, 6)
@@ -133,23 +135,35 @@ def test_without_checks_the_attack_is_run_and_judged_and_nothing_else(
             ask("linf", eight_bit=True)
 
 
-def test_settings_are_part_of_the_spec_and_reach_the_attack(subject: tuple[TinyConv, tuple[Tensor, Tensor]]) -> None:
-    short = evaluate(*subject, norms=["l2"], attack="pdgd", settings={"steps": 2, "finetune_steps": 0}, checks=False)
+def test_settings_are_part_of_the_spec_and_reach_the_attack(case: tuple[TinyConv, tuple[Tensor, Tensor]]) -> None:
+    short = evaluate(*case, norms=["l2"], attack="pdgd", settings={"steps": 2, "finetune_steps": 0}, checks=False)
     assert short.spec.settings == {"steps": 2, "finetune_steps": 0}
     assert short.spec.budget is None
     assert short.column("backwards", "l2").tolist() == [2 * (sample != 3) for sample in range(10)]
     with pytest.raises(InvalidInputError, match=r"attack pdgd: expected settings that it has, got .*wings"):
-        evaluate(*subject, norms=["l2"], attack="pdgd", settings={"wings": 2})
+        evaluate(*case, norms=["l2"], attack="pdgd", settings={"wings": 2})
 
 
-def test_samples_on_which_an_attack_broke_are_noted(subject: tuple[TinyConv, tuple[Tensor, Tensor]]) -> None:
+def test_samples_on_which_an_attack_failed_are_noted(case: tuple[TinyConv, tuple[Tensor, Tensor]]) -> None:
     def half(model: TinyConv, inputs: Tensor, labels: Tensor, *, norm: str) -> AttackResult:
         result = pdgd(model, inputs, labels, norm=norm, config=PDGDConfig(steps=2, finetune_steps=0))
         return replace(result, faults={1: "ZeroDivisionError: by nothing"})
 
-    evaluation = evaluate(*subject, norms=["l2"], attack=half, chunk_size=5, checks=False)
+    evaluation = evaluate(*case, norms=["l2"], attack=half, chunk_size=5, checks=False)
     # Place 1 of what the attack was given; sample 3 is wrong already and not among them.
     assert [note for note in evaluation.notes if "failed" in note] == [
         "the attack failed on sample 1 (l2): ZeroDivisionError: by nothing",
         "the attack failed on sample 6 (l2): ZeroDivisionError: by nothing",
     ]
+
+
+def test_former_names_still_work_and_say_what_to_write(evaluation: Evaluation) -> None:
+    with pytest.warns(DeprecationWarning, match="use Evaluation.stats"):
+        assert evaluation.facts == tuple(stats.as_json() for stats in evaluation.stats)
+    with pytest.warns(DeprecationWarning, match="use Evaluation.check_stats"):
+        assert evaluation.checks == tuple(stats.as_json() for stats in evaluation.check_stats)
+    with pytest.warns(DeprecationWarning, match="use Evaluation.fooled_all"):
+        assert evaluation.whole("l2") == evaluation.fooled_all("l2")
+    row = Row(AttackSpec(name="auto"), "l2", evaluation, None)
+    with pytest.warns(DeprecationWarning, match="not row.fooled_all"):
+        assert row.partial == (not row.fooled_all)

@@ -29,10 +29,10 @@ def run(model: TinyConv, images: Tensor, labels: Tensor, tmp_path: Path) -> Run:
     """The same call, but for what a test changes."""
 
     def call(
-        subject: nn.Module = model, *, data: tuple[Tensor, Tensor] = (images, labels), **changes: Any
+        classifier: nn.Module = model, *, data: tuple[Tensor, Tensor] = (images, labels), **changes: Any
     ) -> Evaluation:
         settings = {"norms": ("linf", "l2"), "budget": 4, "chunk_size": 4, "threads": 1, "out": tmp_path / "run"}
-        return evaluate(subject, data, **{**settings, **changes})
+        return evaluate(classifier, data, **{**settings, **changes})
 
     return call
 
@@ -67,15 +67,15 @@ DRAWERS = (("records", "parquet"), ("examples", "npz"), ("receipts", "json"))
 
 
 def test_memory_and_disk_hold_the_same(run: Run, tmp_path: Path) -> None:
-    kept, held = run(), run(out=None)
+    stored, held = run(), run(out=None)
     read = load_evaluation(tmp_path / "run")
     for name, column in held.columns.items():
-        np.testing.assert_array_equal(kept.columns[name], column)
+        np.testing.assert_array_equal(stored.columns[name], column)
         np.testing.assert_array_equal(read.columns[name], column)
     for norm in ("linf", "l2"):
-        np.testing.assert_array_equal(kept.examples(norm), held.examples(norm))
+        np.testing.assert_array_equal(stored.examples(norm), held.examples(norm))
         np.testing.assert_array_equal(read.examples(norm, eight_bit=True), held.examples(norm, eight_bit=True))
-    assert read.reliability == kept.reliability == held.reliability
+    assert read.reliability == stored.reliability == held.reliability
 
 
 def flipped(path: Path) -> None:
@@ -107,7 +107,7 @@ def emptied(path: Path) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_what_is_broken_is_named_set_aside_and_done_again(
+def test_broken_files_are_named_set_aside_and_computed_again(
     damage: Callable[[Path], None], file: str, why: str, run: Run, finished: Path
 ) -> None:
     folder, job = finished, Path(file).stem
@@ -198,7 +198,7 @@ def test_a_model_with_other_weights_or_other_images_are_another_run(
         run(data=(1 - images, labels))
 
 
-def test_threads_and_device_that_are_not_given_are_those_the_run_was_begun_with(run: Run, finished: Path) -> None:
+def test_threads_and_device_default_to_those_that_the_run_was_started_with(run: Run, finished: Path) -> None:
     torch.set_num_threads(2)
     again = run(threads=None)
     assert (again.spec.threads, again.spec.device) == (1, "cpu")
@@ -224,7 +224,7 @@ def test_the_history_has_an_entry_for_each_start_of_work(run: Run, finished: Pat
     assert [(start["engine"], start["workers"]) for start in history] == [("local", None)] * 2
 
 
-def test_a_history_that_does_not_read_is_begun_anew_and_said_to_be(run: Run, finished: Path) -> None:
+def test_a_history_that_cannot_be_read_is_replaced_with_a_note(run: Run, finished: Path) -> None:
     (finished / "receipts/chunk-00000.json").unlink()
     truncated(finished / "history.json")
     assert any("history.json could not be read" in note for note in run().notes)
@@ -247,7 +247,7 @@ def test_a_place_that_cannot_be_a_directory_is_refused(place: str, run: Run, tmp
     assert files(tmp_path) == {"file": b"a file"}
 
 
-def test_a_spec_that_does_not_read_is_not_written_over(run: Run, finished: Path) -> None:
+def test_a_spec_that_cannot_be_read_is_not_overwritten(run: Run, finished: Path) -> None:
     truncated(finished / "spec.json")
     before = files(finished)
     with pytest.raises(StorageError, match=r"spec.json: expected the spec of a run, got a file that cannot be read"):

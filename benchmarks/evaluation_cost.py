@@ -1,4 +1,4 @@
-"""What an evaluation costs beyond the model's own passes: time over bare passes, and peak memory.
+"""Cost of an evaluation beyond the passes of the model: time relative to bare passes, and peak memory.
 
 Runs `pdpgd evaluate` on a shipped net, start of the program and writing of the results included, and the same number of
 bare forward and backward passes, half of them before and half after it, by as many processes with as many threads. The
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def bare(options: argparse.Namespace, passes: int) -> tuple[float, float]:
-    """Seconds of a forward pass, and of a forward and a backward pass, with all processes at work."""
+    """Measure the seconds of a forward pass, and of a forward plus backward pass, with all processes busy."""
     share = max(1, passes // options.workers)
     work = partial(_passes, options.model, options.batch_size, options.threads, share)
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
@@ -87,7 +87,7 @@ def _passes(name: str, batch_size: int, threads: int, repeats: int, _: int) -> t
 
 
 def evaluated(options: argparse.Namespace) -> tuple[float, float, dict[str, dict[str, int]]]:
-    """Seconds, peak memory in GiB, and the numbers of a run."""
+    """Run an evaluation; return seconds, peak memory in GiB, and the numbers of the run."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pdpgd", "evaluate", options.model, "mnist-1000", "--json"]
         for name in ("limit", "attack", "budget", "batch_size", "threads", "workers"):
@@ -103,11 +103,11 @@ def evaluated(options: argparse.Namespace) -> tuple[float, float, dict[str, dict
 
 
 class Peak:
-    """The most memory that a process and those beneath it have held at once, looked at ten times a second."""
+    """Measures the peak memory of a process and its descendants, ten times per second."""
 
     def __init__(self, process: int) -> None:
         self._process, self._most, self._ended = process, 0.0, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._measure, daemon=True)
         self._thread.start()
 
     def stop(self) -> float:
@@ -115,7 +115,7 @@ class Peak:
         self._thread.join()
         return self._most
 
-    def _watch(self) -> None:
+    def _measure(self) -> None:
         while not self._ended.wait(0.1):
             self._most = max(self._most, sum(_resident(each) for each in _family(self._process)))
 

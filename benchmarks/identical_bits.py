@@ -1,4 +1,4 @@
-"""The records of a run are the same to the last bit, whoever does it and however often it is killed.
+"""Check that the records of a run are the same bits on every engine, however often it is killed.
 
     python benchmarks/identical_bits.py
 
@@ -37,7 +37,7 @@ class Repetition:
 
 
 class Command:
-    """`pdpgd evaluate` of one net and some images, into any directory."""
+    """The command `pdpgd evaluate` on one net and some images, with any output directory."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.arguments = [
@@ -85,7 +85,7 @@ def past(moment: float) -> Callable[[], bool]:
 
 
 def wait(process: subprocess.Popen[str], happened: Callable[[], bool]) -> bool:
-    """Until it has happened; False if the process came to its end before."""
+    """Wait for a condition; return False if the process ends first."""
     while process.poll() is None:
         if happened():
             return True
@@ -99,7 +99,7 @@ def undisturbed(command: Command, folder: Path, *more: str) -> int:
 
 
 def killed(command: Command, folder: Path, *, times: int, draw: random.Random, chunk_seconds: float) -> int:
-    """Kill the run and start it again, then let it finish; how often it was killed before that."""
+    """Kill the run and start it again, several times, then let it finish; return how often it was killed."""
     kills = 0
     for turn in range(times):
         before, process = receipts(folder), command.start(folder)
@@ -119,7 +119,7 @@ def killed(command: Command, folder: Path, *, times: int, draw: random.Random, c
 
 
 def robbed_of_workers(command: Command, folder: Path, *more: str, times: int) -> int:
-    """Kill a Ray worker that is at a job, each time a fifth of the chunks is done; Ray does the job again."""
+    """Kill a busy Ray worker each time another fifth of the chunks is done; Ray repeats its job."""
     process = command.start(folder, *more)
     kills = 0
     while kills < times:
@@ -134,7 +134,7 @@ def robbed_of_workers(command: Command, folder: Path, *more: str, times: int) ->
 
 
 def ray_workers(above: int) -> list[int]:
-    """The processes beneath this one that are at a task of Ray's: their title is the task's name."""
+    """Find the descendants of this process that execute a Ray task, by their title."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -1,4 +1,4 @@
-"""Another processor adds in another order: what docs/evaluation.md promises of runs on two of them.
+"""Processors add in different orders: what docs/evaluation.md promises about runs on two of them.
 
 One run computes as an old processor would, the other as this process does. `make test-arithmetic` runs the second under
 several settings.
@@ -30,7 +30,7 @@ OLD = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBW
 
 
 def evaluated(model: str, folder: Path, arithmetic: dict[str, str]) -> Evaluation:
-    """A run in a process of its own: the instructions are chosen once, when torch is imported."""
+    """Run in a new process, since torch selects the instructions once, when it is imported."""
     norms = [option for norm in NORMS for option in ("--norm", norm)]
     how = ("--limit", str(SAMPLES), "--budget", "60", "--threads", os.environ.get("PDPGD_TEST_THREADS", "1"), "--json")
     command = [sys.executable, "-m", "pdpgd", "evaluate", model, "mnist-1000", *norms, *how, "--out", str(folder)]
@@ -64,7 +64,7 @@ def test_the_same_samples_are_right_and_the_mean_distances_agree(two: tuple[Eval
 
 
 def test_what_fools_the_model_there_fools_it_here(two: tuple[Evaluation, Evaluation]) -> None:
-    """But for the points that the run itself calls fragile."""
+    """Except for adversarial examples that the run itself marks as fragile."""
     here, there = two
     model = load_model(here.spec.model["source"])
     inputs, labels = load_data("mnist-1000").batch(torch.arange(SAMPLES))

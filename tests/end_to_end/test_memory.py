@@ -1,4 +1,4 @@
-"""Restarts are bounded in memory by max_batch, not by how many are asked for."""
+"""The memory of restarts is bounded by max_batch, not by their number."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from support.models import Affine, random_affine
 ray = pytest.importorskip("ray")
 
 SAMPLES, SPOILT = 72, 70
-"""The look at the model is at the first 64: what is spoilt is beyond them, in the last of three chunks."""
+"""The preflight uses the first 64 samples; the model fails on a later one, in the last of three chunks."""
 SETTINGS: dict[str, Any] = {"norms": ("linf", "l2"), "budget": 4, "chunk_size": 24, "threads": 1}
 ON_RAY: dict[str, Any] = {**SETTINGS, "engine": "ray", "workers": 2}
 
@@ -44,7 +44,7 @@ def data(generator: Generator, slope: Affine) -> Data:
 
 @pytest.fixture(scope="module", autouse=True)
 def path_to_the_models() -> Iterator[None]:
-    """Ray's workers get the environment of who starts the cluster, not its sys.path."""
+    """Ray's workers inherit the environment of the process that starts the cluster, but not its sys.path."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
         yield
@@ -52,7 +52,7 @@ def path_to_the_models() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def cluster(path_to_the_models: None) -> Iterator[None]:
-    """One for all that follow its first use; a run that finds it does not take it down."""
+    """One cluster for all tests after its first use; a run that finds it does not shut it down."""
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     yield
     ray.shutdown()
@@ -113,7 +113,7 @@ def test_a_chunk_that_fails_there_is_named_and_the_others_are_kept(slope: Affine
 
 
 class Constant(nn.Module):
-    """Its answer is in no weight: the checksum is that of any other."""
+    """A model without weights, whose checksum is that of any other such model."""
 
     def __init__(self, answer: int) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Constant(nn.Module):
 
 @pytest.mark.usefixtures("cluster")
 def test_a_worker_that_served_another_run_does_not_answer_with_its_model(data: Data) -> None:
-    """Even if nothing that the spec knows of tells the two runs apart."""
+    """Even if the specs of the two runs are equal."""
     zeros = (data[0][:4], torch.zeros(4, dtype=torch.long))
     assert [evaluate(Constant(answer), zeros, **ON_RAY).clean_accuracy for answer in (0, 3)] == [1.0, 0.0]
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_sent_there_is_refused(slope: Affine, data: Data, generat
 
 @pytest.mark.usefixtures("cluster")
 def test_a_worker_that_lacks_the_models_module_says_so(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not that it was lost six times."""
+    """The message names the cause, not that the job was lost six times."""
     module = ModuleType("only_here")
     exec("import torch\nclass Net(torch.nn.Flatten): ...", module.__dict__)
     monkeypatch.setitem(sys.modules, "only_here", module)

@@ -1,4 +1,4 @@
-"""A run that is stopped, however rudely, loses no chunk that was done, and goes on to the same bits."""
+"""A run that is stopped or killed loses no finished chunk, and is resumed with the same bits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.models import random_affine
 from support.patience import PATIENCE
 
 SAMPLES, SPOILT = 72, 70
-"""The look at the model is at the first 64: it hangs beyond them, in the last of three chunks."""
+"""The preflight uses the first 64 samples; the model hangs on a later one, in the last of three chunks."""
 
 PROGRAM = """
 import pickle, signal, sys
@@ -41,7 +41,7 @@ if __name__ == "__main__":
 
 @contextmanager
 def started(call: dict[str, Any], notes: Path) -> Iterator[subprocess.Popen[str]]:
-    """The call in a process of its own, at the head of a group of its own."""
+    """Start the call in a process that leads its own process group."""
     notes.write_bytes(pickle.dumps(call))
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(notes)],
@@ -75,7 +75,7 @@ def results(folder: Path) -> dict[str, bytes]:
 
 
 def children(parent: int) -> set[int]:
-    """Of this process, and theirs."""
+    """Return the descendants of a process."""
     found: set[int] = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -96,7 +96,7 @@ def gone(process: int) -> bool:
 
 @pytest.fixture
 def call(generator: Generator, tmp_path: Path) -> dict[str, Any]:
-    """A run that hangs in its last chunk as long as there is a file `hold`."""
+    """Return a run that hangs in its last chunk as long as there is a file `hold`."""
     slope = random_affine(generator, features=16, classes=5)
     points = torch.rand(SAMPLES, 1, 4, 4, generator=generator)
     (tmp_path / "hold").touch()
@@ -175,7 +175,7 @@ def test_workers_leave_when_their_parent_is_killed(call: dict[str, Any], tmp_pat
 
 
 def test_a_file_that_cannot_be_written_stops_the_run_and_spoils_nothing(call: dict[str, Any], tmp_path: Path) -> None:
-    """What a full disk does, where no small one can be mounted to fill it."""
+    """Simulate a full disk, where no small one can be mounted."""
     with started(call, tmp_path / "call") as process:
         until(lambda: len(receipts(tmp_path / "run")) == 2, process)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))

@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 
 
 class Dropping(nn.Module):
-    """Dropout, and left in train mode."""
+    """Dropout in train mode."""
 
     def __init__(self, model: nn.Module, generator: Generator) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Probabilities(nn.Module):
 
 
 class Quantised(nn.Module):
-    """Sees only so many levels of grey: the slope is zero everywhere."""
+    """Rounds its inputs to a few gray levels, so that the gradient is zero everywhere."""
 
     def __init__(self, model: nn.Module, levels: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Noisy(nn.Module):
 
 
 class Gregarious(nn.Module):
-    """Its logits are relative to the others of the batch."""
+    """Logits that depend on the other samples of the batch."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Gregarious(nn.Module):
 
 
 class NoSlope(nn.Module):
-    """The logits of the model, with the slope of sqrt(|d|) at d = 0 added: NaN."""
+    """The logits of the model plus a term whose gradient is NaN, that of sqrt(|d|) at d = 0."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class NoSlope(nn.Module):
 
 
 class Parity(nn.Module):
-    """The class is whether the sum of all quarter grey steps is odd."""
+    """The class is the parity of the sum of all quarter gray levels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,10 +103,10 @@ class Parity(nn.Module):
 
 
 class Spoiling(nn.Module):
-    """Passes everything on, until it meets one particular sample as it came: then what `how` says.
+    """Calls a model, and fails as `how` says when it gets one particular clean sample.
 
     - raise, hang, die: as long as there is a file at `marker`;
-    - die once: if there is none, and not in the process that made the model; it is put there first.
+    - die once: if there is no such file, which is created first, and not in the process that created the model.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ class Affine(nn.Module):
             return self(x).argmax(1)
 
     def rounding(self, x: Tensor) -> Tensor:
-        """(features + 2) eps (|W| |x| + |b|), in float64: what two computations of the logits may differ by."""
+        """(features + 2) eps (|W| |x| + |b|), in float64: the most that two computations of the logits may differ."""
         terms = F.linear(x.flatten(1).double().abs(), self.weight.double().abs(), self.bias.double().abs())
         return sum_error(terms, self.weight.shape[1] + 2, like=x)
 
@@ -52,7 +52,7 @@ def ramp_affine(features: int, dtype: torch.dtype = torch.float32) -> Affine:
 
 
 class TinyConv(nn.Module):
-    """(batch, 3, 6, 6) -> 5 classes; smooth, so that no two answers tie."""
+    """(batch, 3, 6, 6) -> 5 classes; smooth, so that no two logits tie."""
 
     def __init__(self, generator: Generator) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class TinyConv(nn.Module):
 
 
 class Stubborn(nn.Module):
-    """Class 0 wins by at least 8 everywhere, yet the logits have a slope."""
+    """Class 0 wins by at least 8 everywhere, yet the gradient is not zero."""
 
     def __init__(self, classes: int = 3) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class RootAtHalf(nn.Module):
 
 
 class Counting(nn.Module):
-    """Passes everything on and writes down how many rows each forward and each backward pass had."""
+    """Calls a model and records the number of rows of each forward and backward pass."""
 
     def __init__(self, model: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class Counting(nn.Module):
 
 
 class WithLogits(nn.Module):
-    """Answers with a record that has `.logits`, as the models of Hugging Face do."""
+    """Returns a record with `.logits`, as the models of Hugging Face do."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ class WithLogits(nn.Module):
 
 
 def tiny_conv_problem(samples: int) -> tuple[TinyConv, tuple[Tensor, Tensor]]:
-    """A small net, and images that it is right on."""
+    """Return a small net, and images that it classifies correctly."""
     generator = torch.Generator().manual_seed(1)
     model = TinyConv(generator)
     images = torch.rand(samples, 3, 6, 6, generator=generator)

@@ -1,7 +1,6 @@
-"""How long a test waits for something that is to happen before it calls it a hang."""
+"""How long a test waits before it reports a hang."""
 
 from __future__ import annotations
 
 PATIENCE = 1200.0
-"""Seconds. The slowest thing that is waited for takes half a minute on a quiet machine; this is only reached by a hang,
-however busy the machine is."""
+"""Seconds. The slowest operation takes half a minute on an idle machine; only a hang reaches this, however busy it is."""

@@ -1,4 +1,4 @@
-"""How far rounding may take a result, from the arithmetic alone: the dtype, the operands, the length of the sums.
+"""Bounds on rounding errors that follow from the arithmetic alone: dtype, operands and lengths of sums.
 
 The bounds hold for any order of summation, with or without fused multiply-adds, so that no processor, number of threads
 or size of a batch can break them. Write u = eps / 2 for the largest relative error of one rounding. A sum of n
@@ -58,7 +58,7 @@ def margin_error(model: nn.Module, points: Tensor, labels: Tensor) -> Tensor:
 
 
 def size_error(delta: Tensor, norm: str) -> Tensor:
-    """By what share the size of each perturbation, computed in the dtype of the points, may be off.
+    """Relative error that the size of each perturbation, computed in the dtype of the points, may have.
 
     A difference of two numbers is rounded once, which l-infinity takes as it is; n of them are summed in l1, and their
     squares in l2, under a root that halves the share. Counting rounds nothing. Another norm is taken for a weighted l1.
@@ -69,7 +69,7 @@ def size_error(delta: Tensor, norm: str) -> Tensor:
 
 
 def point_error(points: Tensor, norm: str) -> Tensor:
-    """The size, in float64, of what rounding x + delta to the points has added to each delta: half an ulp an entry."""
+    """The size, in float64, of what rounding x + delta to the points has added to each delta: half an ulp per entry."""
     halves = (ulp(points) / 2).flatten(1).double()
     if norm == "l0":
         return torch.zeros(len(points), dtype=torch.float64)
@@ -77,7 +77,7 @@ def point_error(points: Tensor, norm: str) -> Tensor:
 
 
 def assert_fooled(model: nn.Module, points: Tensor, labels: Tensor) -> None:
-    """The model gives none of these classes to the points, up to rounding: see `assert_answers`."""
+    """Assert that the model predicts none of these classes for the points, up to rounding: see `assert_answers`."""
     with torch.no_grad():
         logits = model(points).double()
     error = margin_error(model, points, labels).scatter(1, labels[:, None], -torch.inf)
@@ -86,7 +86,7 @@ def assert_fooled(model: nn.Module, points: Tensor, labels: Tensor) -> None:
 
 
 def assert_answers(model: Any, points: Tensor, labels: Tensor, *, error: Tensor | None = None) -> None:
-    """The model gives these classes to the points, up to rounding.
+    """Assert that the model predicts these classes for the points, up to rounding.
 
     An attack ends next to the boundary, and judges its points in other batches than a test does: a class is right if
     no logit leads its own by more than the rounding of the two.

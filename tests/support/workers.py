@@ -1,4 +1,4 @@
-"""Which tests stay together on one worker of pytest-xdist."""
+"""Scheduling of tests with pytest-xdist: some groups of tests share a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHOLE = (
 
 
 class Grouped(LoadScopeScheduling):
-    """Each test to whichever worker is free, but for groups.
+    """Gives each test to any free worker, except for groups that stay together.
 
     pytest-xdist 3.8 has groups by a mark, which pytest 9.2 no longer lets it write into a test's name.
     """

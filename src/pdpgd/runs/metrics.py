@@ -251,8 +251,8 @@ def difference(first: NDArray[np.bool_], second: NDArray[np.bool_], *, paired: b
     "Improved confidence intervals ... paired data", method 10).
 
     Args:
-        first: Outcomes of the first group.
-        second: Outcomes of the second group.
+        first: Results of the first group, one per sample.
+        second: Results of the second group, one per sample.
         paired: Whether both are of the same samples in the same order.
 
     Returns:

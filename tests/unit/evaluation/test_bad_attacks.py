@@ -1,4 +1,4 @@
-"""Attacks that lie, through a whole run: no number of it may rest on their word."""
+"""Attacks that return false results, in a whole run: no number of it may depend on their claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the file of a picture holds is still adversarial, and little larger than what was found."""
+"""Adversarial examples at 8 bits are still adversarial, and little larger than the original ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who does the jobs makes no difference to what comes of them; who cannot be had is said at once."""
+"""Results do not depend on the engine, and an engine that is not available is reported at once."""
 
 from __future__ import annotations
 

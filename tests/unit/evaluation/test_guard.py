@@ -1,4 +1,4 @@
-"""An attack that changes the model gets nothing believed, and what changed is named."""
+"""Results of an attack that changes the model are discarded, and the changes are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes of a job depends on the job alone."""
+"""The result of a job depends on the job alone."""
 
 from __future__ import annotations
 

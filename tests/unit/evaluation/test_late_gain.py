@@ -1,4 +1,4 @@
-"""The gain of the last fifth, from iterations written down by hand."""
+"""The gain of the last fifth of the iterations, from iterations given by hand."""
 
 from __future__ import annotations
 

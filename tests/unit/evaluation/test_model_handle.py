@@ -1,4 +1,4 @@
-"""Models and samples are known by their bits, wherever they are loaded."""
+"""Models and samples are identified by their bits, wherever they are loaded."""
 
 from __future__ import annotations
 
@@ -151,8 +151,8 @@ def test_a_pair_of_tensors_are_samples_and_the_limit_takes_the_first(images: Ten
 
 
 def test_bytes_and_doubles_become_the_same_images(images: Tensor, labels: Tensor) -> None:
-    grey = (images * 255).round().to(torch.uint8)
-    forms = (images, images.double(), grey)
+    pixels = (images * 255).round().to(torch.uint8)
+    forms = (images, images.double(), pixels)
     assert len({identity_of(samples_of((form, labels), limit=None, root=None))["sha256"] for form in forms}) == 1
 
 

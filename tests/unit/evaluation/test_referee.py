@@ -1,4 +1,4 @@
-"""The referee believes nothing: each verdict is held against a model whose margin is known by hand."""
+"""The referee trusts nothing: each verdict is compared with a model whose margin is known by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cheap attacks find real points, alone or in company."""
+"""The cheap attacks find adversarial examples, the same alone and in a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smallest verified point wins, whoever found it."""
+"""The smallest verified point is stored, whichever attack found it."""
 
 from __future__ import annotations
 

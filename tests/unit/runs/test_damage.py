@@ -1,4 +1,4 @@
-"""Results that are not as they were written are never believed: they are done again, or the file is named."""
+"""Damaged results are never used: they are computed again, or an error names the file."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_no_flipped_bit_of_a_finished_run_is_believed(run: Run, undisturbed: Pat
         else:
             assert results(folder) == expected, where
             assert numbers(folder) == summary, where
-    assert 0 < named < FLIPS / 4, "what can be done again is"
+    assert 0 < named < FLIPS / 4, "what can be computed again is"
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])

@@ -1,4 +1,4 @@
-"""What is written is what is read, and what is broken is not read at all."""
+"""Records are read as they were written, and broken files are not read at all."""
 
 from __future__ import annotations
 

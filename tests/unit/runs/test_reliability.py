@@ -1,4 +1,4 @@
-"""Each sign is given where it is meant to be, with its number, and not where all is well."""
+"""Each check fails where it should, with its number in the sentence, and passes where all is well."""
 
 from __future__ import annotations
 

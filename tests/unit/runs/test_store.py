@@ -1,4 +1,4 @@
-"""A run's directory: what is in it is whole, what is broken is named and done again, and nobody else's is touched."""
+"""The directory of a run: files are complete, broken ones are named and computed again, foreign ones are untouched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best so far of each sample, at marks that every attack shares."""
+"""Traces: the best distance so far of each sample, at marks that all attacks share."""
 
 from __future__ import annotations
 

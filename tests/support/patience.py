@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 PATIENCE = 1200.0
-"""Seconds. The slowest operation takes half a minute on an idle machine; only a hang reaches this, however busy it is."""
+"""Seconds. The slowest operation takes half a minute on an idle machine; only a hang reaches this on a busy one."""

@@ -77,7 +77,7 @@ def test_evaluate_marks_a_mean_of_fewer_samples(run: Evaluation, missed: str) ->
     assert "* not all were fooled" in text
     summary = str(with_distances(run, PARTIAL, missed))
     assert line(summary, "l2")[4:6] == ["1*", "1"]
-    assert "* the mean of the fooled samples alone: not all were fooled" in summary
+    assert "* mean over the fooled samples only: not all were fooled" in summary
 
 
 def test_evaluate_marks_nothing_where_all_were_fooled(run: Evaluation) -> None:

@@ -118,22 +118,6 @@ Observe = Callable[[Observation], None]
 class Attack(Protocol):
     """The call shape that all attacks share, ours and the baselines; each has settings of its own beside it.
 
-    Args:
-        model: Maps a batch of inputs to logits, or to an output with `.logits`.
-        inputs: Batch of shape (batch, ...), float32 or float64, inside the bounds.
-        labels: True class per sample.
-        norm: Name of a norm or a `Norm`.
-        targets: Class to reach per sample; None attacks untargeted.
-        bounds: Lower and upper bound of valid inputs, each a number, one value per channel, or a tensor.
-        seed: Seed of everything random in the attack.
-        indices: Position of each input in the whole data set, if the call attacks a part of it.
-        starts: One known point per sample, shaped as the inputs and inside the bounds: where one is adversarial, it
-            competes with what the attack finds.
-        observe: Called with an `Observation` as the attack proceeds.
-
-    Returns:
-        One adversarial example per input, with its distance and the passes spent on it.
-
     Example:
         >>> def median(attack: Attack) -> float:
         ...     return float(attack(model, images, labels, norm="l2").distances.median())
@@ -152,7 +136,26 @@ class Attack(Protocol):
         indices: Tensor | None = None,
         starts: Tensor | None = None,
         observe: Observe | None = None,
-    ) -> AttackResult: ...
+    ) -> AttackResult:
+        """Attack a batch.
+
+        Args:
+            model: Maps a batch of inputs to logits, or to an output with `.logits`.
+            inputs: Batch of shape (batch, ...), float32 or float64, inside the bounds.
+            labels: True class per sample.
+            norm: Name of a norm or a `Norm`.
+            targets: Class to reach per sample; None attacks untargeted.
+            bounds: Lower and upper bound of valid inputs, each a number, one value per channel, or a tensor.
+            seed: Seed of everything random in the attack.
+            indices: Position of each input in the whole data set, if the call attacks a part of it.
+            starts: One known point per sample, shaped as the inputs and inside the bounds: where one is adversarial, it
+                competes with what the attack finds.
+            observe: Called with an `Observation` as the attack proceeds.
+
+        Returns:
+            One adversarial example per input, with its distance and the passes spent on it.
+        """
+        ...
 
 
 # Float noise by which inputs and starts may leave the box, as a share of its width; it is clipped.

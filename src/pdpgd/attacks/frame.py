@@ -165,7 +165,7 @@ class Task:
     """Their positions in the problem."""
     classes: int
     """Number of the model's classes."""
-    tell: Callable[[float], None] = lambda share: None
+    report_progress: Callable[[float], None] = lambda share: None
     """Progress listener: called with the share of the task that is done."""
     faults: dict[int, str] = field(default_factory=dict)
     """Samples on which the attack itself failed, with the reason."""
@@ -194,7 +194,7 @@ class Task:
 
     def select(self, rows: Tensor) -> Task:
         """Return a part of the task, whose progress is not reported."""
-        return replace(self, samples=self.samples[rows], tell=lambda share: None)
+        return replace(self, samples=self.samples[rows], report_progress=lambda share: None)
 
     def logits(self, points: Tensor, rows: Tensor | None = None) -> Tensor:
         """Return the logits, one counted forward pass per point; point i belongs to row i, or to row `rows[i]`."""

@@ -46,7 +46,7 @@ class AtRadii:
                 if len(rows):
                     at = best.size.new_full((len(rows),), radius)
                     best.improve(ball(task.select(rows), at, restart), at=rows)
-            task.tell((number + 1) / len(self.balls))
+            task.report_progress((number + 1) / len(self.balls))
         return best
 
 
@@ -84,7 +84,7 @@ class BySearch:
             low[missed] = radius[missed]
             # A later attack may succeed within a radius at which an earlier one failed: that failure is then void.
             low = torch.where(low < best.size, low, best.size / 2)
-            task.tell((number + 1) / self.evaluations)
+            task.report_progress((number + 1) / self.evaluations)
         return best
 
     def _try(self, task: Task, rows: Tensor, radius: Tensor, best: Best) -> None:

@@ -59,7 +59,7 @@ class ArtJSMA(Preparable):
         best = Best.none(task.inputs)
         for number, aims in enumerate(aimed := self._aims(task)):
             best.improve(self._towards(task, aims), at=torch.arange(len(task), device=task.samples.device))
-            task.tell((number + 1) / len(aimed))
+            task.report_progress((number + 1) / len(aimed))
         return best
 
     def _aims(self, task: Task) -> list[Tensor]:

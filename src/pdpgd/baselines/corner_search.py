@@ -117,8 +117,8 @@ class CornerSearch(Preparable):
             else:
                 for row in still:
                     best.improve(self._in_turn(part.select(row[None]), corners, ranked[row]), at=rows[row][None])
-                    task.tell(int(rows[row]) / len(task))
-        task.tell((int(rows[-1]) + 1) / len(task))
+                    task.report_progress(int(rows[row]) / len(task))
+        task.report_progress((int(rows[-1]) + 1) / len(task))
 
     def _pixels(self, task: Task, corners: Corners) -> Tensor:
         """Return the pixels to try per sample, in ascending order: all, or a random subset that the budget pays for."""

@@ -113,7 +113,7 @@ class JSMA(Preparable):
             for some in torch.split(aims[rows], self.max_rows, dim=1):
                 for run in runs:
                     run._descend(task, rows.repeat_interleave(some.shape[1]), some.flatten(), best)
-            task.tell((int(rows[-1]) + 1) / len(task))
+            task.report_progress((int(rows[-1]) + 1) / len(task))
         return best
 
     def _aims(self, task: Task) -> Tensor:

@@ -70,7 +70,7 @@ class SparseFool(Preparable):
             rows = best.size.isinf().nonzero().flatten()
             if len(rows):
                 best.improve(self._with_lambda(task.select(rows), factor), at=rows)
-            task.tell((number + 1) / len(self.lambdas))
+            task.report_progress((number + 1) / len(self.lambdas))
         return best
 
     def _with_lambda(self, task: Task, factor: float) -> Best:

@@ -16,7 +16,7 @@ from pdpgd.classifier import Classifier
 from pdpgd.criteria import Criterion
 from pdpgd.data.dataset import ArraySamples, numbered_classes
 from pdpgd.evaluation.evaluate import evaluate
-from pdpgd.evaluation.referee import Referee, from_grey, on_grid
+from pdpgd.evaluation.referee import Referee, from_pixels, quantized
 from pdpgd.evaluation.sanity import cheap_points
 from pdpgd.training.recipe import clean_accuracy
 from support.models import Affine, random_affine
@@ -163,9 +163,9 @@ def test_cheap_attacks_and_the_grid_of_8_bits_agree(
     # One pixel further each: some of these points tie, and the second class of the tie is the label.
     points = (images + torch.eye(16).repeat(5, 1).reshape(SAMPLES, 1, 4, 4) * 0.4).clamp(0, 1)
     now = fooled(model, points, labels)
-    pixels, verdicts = on_grid(referee, points, now & ~wrong, "l2")
+    pixels, verdicts = quantized(referee, points, now & ~wrong, "l2")
     assert torch.equal(verdicts.valid, now & ~wrong)
-    assert fooled(model, from_grey(pixels), labels)[verdicts.valid].all()
+    assert fooled(model, from_pixels(pixels), labels)[verdicts.valid].all()
 
 
 def test_a_point_that_ties_in_favor_of_another_class_is_fooled_in_a_whole_run(

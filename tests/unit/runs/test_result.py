@@ -140,7 +140,7 @@ def test_settings_are_part_of_the_spec_and_reach_the_attack(case: tuple[TinyConv
     assert short.spec.settings == {"steps": 2, "finetune_steps": 0}
     assert short.spec.budget is None
     assert short.column("backwards", "l2").tolist() == [2 * (sample != 3) for sample in range(10)]
-    with pytest.raises(InvalidInputError, match=r"attack pdgd: expected settings that it has, got .*wings"):
+    with pytest.raises(InvalidInputError, match=r"attack pdgd: expected settings among steps, .*, got wings"):
         evaluate(*case, norms=["l2"], attack="pdgd", settings={"wings": 2})
 
 

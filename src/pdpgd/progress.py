@@ -55,13 +55,17 @@ class Retitled(ProgressListener):
         self._listener, self._stage = listener, stage
 
     def started(self, stage: str, total: int, done: int = 0) -> None:
+        """Pass on the start of a stage under the other name."""
         self._listener.started(self._stage, total, done)
 
     def advanced(self, amount: float = 1.0, detail: str = "") -> None:
+        """Pass on the progress."""
         self._listener.advanced(amount, detail)
 
     def checked(self, checks: Sequence[Check]) -> None:
+        """Pass on the checks."""
         self._listener.checked(checks)
 
     def noted(self, message: str) -> None:
+        """Pass on the message."""
         self._listener.noted(message)

@@ -34,7 +34,9 @@ class Move(Protocol):
 
     def __call__(
         self, delta: Tensor, gradient: Tensor, *, adam: Adam, dual: Dual, rate: float, inside: Inside
-    ) -> Tensor: ...
+    ) -> Tensor:
+        """Move the perturbation once."""
+        ...
 
 
 Watch = Callable[[int, Rows, Tensor, Tensor, Tensor], None]

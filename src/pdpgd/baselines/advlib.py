@@ -79,6 +79,7 @@ class DDN(DDNSettings):
     """DDN as implemented by adv-lib."""
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         expect_norm(self, task, ("l2",))
         # By default the library quantizes to 256 levels.
         settings = {"steps": self.steps, "init_norm": self.init_norm, GAMMA: self.gamma, "levels": None}
@@ -93,6 +94,7 @@ class DeepFool(DeepFoolSettings):
     """
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         norm = expect_norm(self, task, ("linf", "l2"))
         expect_untargeted(self, task)
         # The library does not evaluate the point of its last step, so one more step evaluates the one before.
@@ -120,6 +122,7 @@ class SuperDeepFool(Preparable):
         return {"steps": min(100, budget.steps(5 * budget.classes)), "deepfool_steps": 50}
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         expect_norm(self, task, ("l2",))
         expect_untargeted(self, task)
         return _run(self, task, "sdf", steps=self.steps, df_steps=self.deepfool_steps, overshoot=self.overshoot)
@@ -144,6 +147,7 @@ class FMN(GradientSteps):
         expect_setting(self, "alpha_init", "above 0, or None", self.alpha_init is None or self.alpha_init > 0)
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         norm = expect_norm(self, task, ("linf", "l2", "l1", "l0"))
         alpha = self.alpha_init if self.alpha_init is not None else (10.0 if norm == "linf" else 1.0)
         settings: dict[str, Any] = {f"{ALPHA}_init": alpha, f"{GAMMA}_init": self.gamma_init}
@@ -179,6 +183,7 @@ class ALMA(GradientSteps):
         expect_counts(self, "steps")
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         norm = expect_norm(self, task, ("l2", "l1"))
         targeted = task.criterion.targeted
         if task.classes < 3 + targeted:
@@ -218,6 +223,7 @@ class SigmaZero(GradientSteps):
         expect_counts(self, "steps")
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         expect_norm(self, task, ("l0",))
         expect_untargeted(self, task)
         return _run(self, task, "sigma_zero", num_steps=self.steps)
@@ -245,6 +251,7 @@ class VFGA(Preparable):
         return {"steps": budget.steps(22)}
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         expect_norm(self, task, ("l0",))
         return _run(self, task, "vfga", max_iter=self.steps, n_samples=self.samples)
 
@@ -254,6 +261,7 @@ class AdvLibCarliniWagner(CarliniWagnerSettings):
     """Carlini & Wagner as implemented by adv-lib."""
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         expect_norm(self, task, ("l2",))
         return _run(
             self,

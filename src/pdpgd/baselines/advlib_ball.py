@@ -44,6 +44,7 @@ class APGD(Preparable):
         return {"steps": max(1, budget.steps(2 * budget.evaluations) - 1)}
 
     def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
+        """Search for adversarial examples within the radius of each sample."""
         loss = self.loss if task.classes >= 3 + task.criterion.targeted else "ce"
         return _within_radius(self, task, radius, restart, "apgd", targeted=task.criterion.targeted, loss_function=loss)
 
@@ -73,6 +74,7 @@ class APGDT(Preparable):
         return {"steps": max(1, budget.steps(2 * budget.evaluations * targets) - 1), "targets": targets}
 
     def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
+        """Search for adversarial examples within the radius of each sample."""
         expect_untargeted(self, task)
         loss = self.loss if task.classes >= 4 else "ce"
         targets = min(self.targets, task.classes - 1)
@@ -97,6 +99,7 @@ class AdvLibPGD(BallSteps):
         expect_positive(self, "step")
 
     def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
+        """Search for adversarial examples within the radius of each sample."""
         expect_norm(self, task, ("linf",))
         run, inward = library().pgd_linf, (radius / task.problem.box.width).float()
         targeted = task.criterion.targeted

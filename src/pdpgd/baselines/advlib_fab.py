@@ -89,6 +89,7 @@ class FAB(Preparable):
         return {"steps": 100, "eps": plain if setup.model_kind == "plain" else trained, **large, "beta": 0.9}
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         norm = expect_norm(self, task, ("linf", "l2", "l1"))
         expect_untargeted(self, task)
         others = task.classes - 1

@@ -55,6 +55,7 @@ class ArtJSMA(Preparable):
         return {"targets": max(1, min(budget.classes - 1, budget.passes // 80))}
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         expect_norm(self, task, ("l0",))
         best = Best.none(task.inputs)
         for number, aims in enumerate(aimed := self._aims(task)):
@@ -107,6 +108,7 @@ class ArtPixel(Preparable):
         return {"steps": budget.steps(400 * budget.evaluations)}
 
     def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
+        """Search for adversarial examples within the radius of each sample."""
         expect_norm(self, task, ("l0",))
         if task.inputs.ndim != 4:
             raise InvalidInputError(
@@ -145,6 +147,7 @@ class ArtDeepFool(DeepFoolSettings):
         return 2 + classes
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         expect_norm(self, task, ("l2",))
         expect_untargeted(self, task)
         settings: dict[str, Any] = {"max_iter": self.steps, "epsilon": self.overshoot, "nb_grads": task.classes}
@@ -161,6 +164,7 @@ class ArtEAD(EADSettings):
         return 7 + classes
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         expect_norm(self, task, ("l1",))
         settings: dict[str, Any] = {"learning_rate": self.initial_stepsize, "initial_const": self.initial_const}
         settings |= {"binary_search_steps": self.binary_search_steps, "max_iter": self.steps}

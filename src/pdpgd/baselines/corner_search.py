@@ -95,6 +95,7 @@ class CornerSearch(Preparable):
         return {"iterations": 1000, "candidates": 100, "max_sparsity": 784 if setup.dataset == "mnist" else 1024}
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         corners = Corners(task.problem)
         best = Best.none(task.inputs)
         # Few enough samples for the rankings of a thousand classes to fit, enough for a round of draws to fill a call.

@@ -52,7 +52,7 @@ HINGE_WIDTH = 50.0
 
 
 def cross_entropy(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
-    """log p_y untargeted, -log p_t targeted."""
+    """Return log p_y untargeted, -log p_t targeted."""
     soft = criterion.soft_margin(logits)
     return F.softplus(soft) if criterion.targeted else -F.softplus(-soft)
 
@@ -89,6 +89,7 @@ class DAA(PaperBall):
         expect_setting(self, "step", "above 0", self.step > 0)
 
     def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
+        """Search for adversarial examples within the radius of each sample."""
         problem, rows = task.problem, task.rows(restart)
         loss, weight = LOSSES[self.surrogate]
         best = Best.none(rows.inputs)
@@ -173,6 +174,7 @@ class Attraction(BallSteps):
         expect_setting(self, "strength", "at least 0", 0 <= self.strength < math.inf)
 
     def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
+        """Search for adversarial examples within the radius of each sample."""
         rows, room = task.rows(restart), room_of(task, radius)
 
         def move(at: Stand) -> Tensor:

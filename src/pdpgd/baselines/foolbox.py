@@ -101,6 +101,7 @@ class BrendelBethge(Preparable):
         return {"lr": (1.0, 0.1, 0.01), "lr_decays": (20, 100)}
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         norm = expect_norm(self, task, ("linf", "l2", "l1", "l0"))
         need("numba", extra="foolbox", purpose="the attack BrendelBethge")
         kind = {"linf": "Linfinity", "l2": "L2", "l1": "L1", "l0": "L0"}[norm]
@@ -139,6 +140,7 @@ class CarliniWagner(CarliniWagnerSettings):
     """Carlini & Wagner as implemented by Foolbox."""
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         expect_norm(self, task, ("l2",))
         return _run(
             self,
@@ -161,6 +163,7 @@ class EAD(EADSettings):
     """
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         expect_norm(self, task, ("l1",))
         return _run(
             self,
@@ -182,6 +185,7 @@ class FoolboxDDN(DDNSettings):
     """DDN as implemented by Foolbox."""
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         expect_norm(self, task, ("l2",))
         return _run(self, task, "DDNAttack", steps=self.steps, init_epsilon=self.init_norm, gamma=self.gamma)
 
@@ -210,6 +214,7 @@ class FoolboxDeepFool(DeepFoolSettings):
         return {"steps": budget.steps(2 * (candidates - 1)), "candidates": candidates}
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         norm = expect_norm(self, task, ("linf", "l2"))
         expect_untargeted(self, task)
         settings: dict[str, Any] = {"overshoot": self.overshoot, "candidates": self.candidates}

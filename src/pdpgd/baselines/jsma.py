@@ -104,6 +104,7 @@ class JSMA(Preparable):
         return {"theta": (1.0, 0.1)}
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         best = Best.none(task.inputs)
         aims = self._aims(task)
         runs = (self, replace(self, theta=-self.theta)) if self.both_signs else (self,)

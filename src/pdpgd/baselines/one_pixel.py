@@ -77,6 +77,7 @@ class OnePixel(Preparable):
         return {"population": 400, "generations": 100, "strategy": "best"}
 
     def __call__(self, task: Task, radius: Tensor, restart: int) -> Best:
+        """Search for adversarial examples within the radius of each sample."""
         best = Best.none(task.inputs)
         canvas = Canvas.of(task.problem)
         count = radius.floor().clamp(max=canvas.pixels).long()

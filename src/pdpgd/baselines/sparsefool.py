@@ -65,6 +65,7 @@ class SparseFool(Preparable):
         return {"steps": 20, "overshoot": 0.02, "lambdas": [1.0, 2.0, 3.0, 4.0, 5.0]}
 
     def __call__(self, task: Task) -> Best:
+        """Attack the samples of a task."""
         best = Best.none(task.inputs)
         for number, factor in enumerate(self.lambdas):
             rows = best.size.isinf().nonzero().flatten()

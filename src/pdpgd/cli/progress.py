@@ -100,12 +100,14 @@ class RunBar(ProgressListener):
         self._bar.stop()
 
     def started(self, stage: str, total: int, done: int = 0) -> None:
+        """Start a bar for a stage."""
         self._done, self._total = done, total
         self._task = self._bar.add_task(stage, total=total, completed=done, last="")
         if not self._console.is_terminal:
             self._console.print(f"{stage}: {done} of {total} done")
 
     def advanced(self, amount: float = 1.0, detail: str = "") -> None:
+        """Advance the bar, or print a line in a log file."""
         self._done += round(amount)
         if self._console.is_terminal and self._task is not None:
             self._bar.update(self._task, advance=amount, last=detail)
@@ -113,6 +115,7 @@ class RunBar(ProgressListener):
             self._console.print(f"{self._done}/{self._total} {detail}", markup=False, soft_wrap=True)
 
     def noted(self, message: str) -> None:
+        """Print the message above the bar."""
         self._console.print(f"pdpgd: {message}", markup=False, soft_wrap=True)
 
 
@@ -146,6 +149,7 @@ class SampleBar(ProgressListener):
         self._bar.stop()
 
     def started(self, stage: str, total: int, done: int = 0) -> None:
+        """Start a bar for a stage."""
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._unshown = 0.0
@@ -163,9 +167,11 @@ class SampleBar(ProgressListener):
         self._bar.update(self._task, rate=f"{speed:.3g}/s" if speed else "")
 
     def checked(self, checks: Sequence[Check]) -> None:
+        """Print the checks that failed."""
         for check in checks:
             if check.passed is False:
                 self.noted(f"{check.name}: {check.sentence}; the results will have little meaning")
 
     def noted(self, message: str) -> None:
+        """Print the message above the bar."""
         self._console.print(f"pdpgd: {message}", markup=False, soft_wrap=True)

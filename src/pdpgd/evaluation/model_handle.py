@@ -65,6 +65,7 @@ class NamedModel:
     """Number of entries of parameters and buffers that are drawn at random when the model is built."""
 
     def load(self, device: str) -> Model:
+        """Load the model and check that it is the one of the run."""
         model = self._loaded()
         found = checksum_of(model)
         if self.sha256 is not None and found != self.sha256:
@@ -78,6 +79,7 @@ class NamedModel:
             raise InvalidInputError(f"device: expected one that torch has here, got {device!r} ({error})") from error
 
     def identity(self) -> dict[str, Any]:
+        """Return the entries of spec.json that identify the model."""
         normalization = _on_disk(self.normalization)
         sha256 = self.sha256 or checksum_of(self._loaded())
         facts = {"source": self.source, "weights": self.weights, "normalisation": normalization, "sha256": sha256}
@@ -86,6 +88,7 @@ class NamedModel:
         return {**facts, **{name: value for name, value in more.items() if value}}
 
     def device(self) -> None:
+        """Return None: the model is loaded to the device of the run."""
         return None
 
     def pinned(self) -> NamedModel:
@@ -113,9 +116,11 @@ class LiveModel:
     model: Model
 
     def load(self, device: str) -> Model:
+        """Return the model itself."""
         return self.model
 
     def identity(self) -> dict[str, Any]:
+        """Return the entries of spec.json that identify the model."""
         kind = self.model if hasattr(self.model, "__qualname__") else type(self.model)
         return {
             "source": name_on_disk(kind),
@@ -130,6 +135,7 @@ class LiveModel:
         return None
 
     def device(self) -> str | None:
+        """Return the device of its parameters; None if it has none."""
         if isinstance(self.model, nn.Module):
             for tensor in (*self.model.parameters(), *self.model.buffers()):
                 return str(tensor.device)

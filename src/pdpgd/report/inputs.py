@@ -57,6 +57,7 @@ class ReportedModel:
 
     @property
     def norms(self) -> tuple[str, ...]:
+        """Norms in the order of the runs."""
         return tuple(dict.fromkeys(norm for series in self.series for norm in series.runs))
 
     @property
@@ -119,6 +120,7 @@ class ReportInputs:
 
     @property
     def norms(self) -> tuple[str, ...]:
+        """Norms in the order of the runs."""
         return tuple(dict.fromkeys(norm for model in self.models for norm in model.norms))
 
     @property
@@ -309,6 +311,7 @@ class ExamplesByRun:
         self._by_id = {id(run): read_examples(run, rows.get(id(run), {})) for run in runs}
 
     def of(self, run: Evaluation) -> RunExamples:
+        """Return the examples of one run."""
         return self._by_id[id(run)]
 
 

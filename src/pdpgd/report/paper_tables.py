@@ -29,14 +29,17 @@ class AttackRuns:
 
     @property
     def first(self) -> Cell:
+        """The first run of the attack."""
         return next(iter(self.cells.values()))
 
     @property
     def name(self) -> str:
+        """Name of the attack as the tables show it."""
         return cell_name(self.first)
 
     @property
     def finished(self) -> dict[str, Cell]:
+        """Runs that have numbers, by model."""
         return {model: cell for model, cell in self.cells.items() if cell.failure is None and cell.samples > 0}
 
     def accuracies(self) -> dict[tuple[str, float], float]:

@@ -144,6 +144,7 @@ class ChartGroup:
 
     @property
     def norms(self) -> tuple[str, ...]:
+        """Norms of the group."""
         return tuple(dict.fromkeys(norm for series in self.series for norm in series.runs))
 
     def of(self, norm: str) -> list[Series]:

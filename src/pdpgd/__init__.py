@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pdpgd.attacks.base import History as History
     from pdpgd.attacks.base import Observation as Observation
     from pdpgd.attacks.base import StopAttack as StopAttack
+    from pdpgd.attacks.config import AutoConfig as AutoConfig
     from pdpgd.attacks.config import PDGDConfig as PDGDConfig
     from pdpgd.attacks.config import PDPGDConfig as PDPGDConfig
     from pdpgd.attacks.config import paper_config as paper_config
@@ -47,6 +48,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Attack": "attacks.base",
     "AttackResult": "attacks.base",
+    "AutoConfig": "attacks.config",
     "Comparison": "runs.comparison",
     "Evaluation": "runs.result",
     "History": "attacks.base",

@@ -76,7 +76,7 @@ _BASELINES = (
     AttackInfo(
         name="corner-search",
         norms=("l0",),
-        about="CornerSearch: single pixels at the corners of the colour box, then draws of several",
+        about="CornerSearch: single pixels at the corners of the color box, then draws of several",
         citation="Croce & Hein 2019, arXiv:1909.05040",
         cost="1f",
         factory="pdpgd.baselines.corner_search:CornerSearch",
@@ -96,7 +96,7 @@ _BASELINES = (
     AttackInfo(
         name="deepfool",
         norms=("linf", "l2"),
-        about="DeepFool: to the nearest linearised boundary, again and again",
+        about="DeepFool: to the nearest linearized boundary, again and again",
         citation="Moosavi-Dezfooli et al. 2016, arXiv:1511.04599",
         cost="1f + (k-1)b",
         factory="pdpgd.baselines.advlib:DeepFool",
@@ -136,7 +136,7 @@ _BASELINES = (
     AttackInfo(
         name="fab",
         norms=CONVEX,
-        about="FAB: projections on the linearised boundary, biased towards the input",
+        about="FAB: projections on the linearized boundary, biased towards the input",
         citation="Croce & Hein 2020, arXiv:1907.02044",
         cost="2f + (k-1)b",
         factory="pdpgd.baselines.advlib_fab:FAB",
@@ -187,7 +187,7 @@ _BASELINES = (
     AttackInfo(
         name="fmn",
         norms=EVERY,
-        about="FMN: PGD whose radius follows the linearised distance",
+        about="FMN: PGD whose radius follows the linearized distance",
         citation="Pintor et al. 2021, arXiv:2102.12827",
         cost="1f + 1b",
         factory="pdpgd.baselines.advlib:FMN",

@@ -39,7 +39,7 @@ class Move(Protocol):
         ...
 
 
-Watch = Callable[[int, Rows, Tensor, Tensor, Tensor], None]
+ObserveStep = Callable[[int, Rows, Tensor, Tensor, Tensor], None]
 """Called after each iteration with its number, the rows in play, and their margins, best sizes and penalties."""
 
 
@@ -51,7 +51,7 @@ def play(
     *,
     move: Move,
     config: GameConfig,
-    watch: Watch,
+    observe: ObserveStep,
 ) -> Best:
     """Play config.steps iterations from `delta` and return the best point of each row."""
     surrogate = surrogate_by_name(config.surrogate)
@@ -76,7 +76,7 @@ def play(
         point = box.clip(rows.inputs + proposal)
         delta = point - rows.inputs
         dual = dual.respond(answer.margin.sign(), rate=linear_decay(config.dual_rate, config.dual_decay, progress))
-        watch(step, rows, answer.margin, best.size[place], dual.penalty)
+        observe(step, rows, answer.margin, best.size[place], dual.penalty)
 
         done = best.size[place] <= norm.smallest
         if norm.smallest > 0 and bool(done.any()):
@@ -163,7 +163,7 @@ class _Restarts:
     def _play(self, phase: str, rows: Rows, delta: Tensor, penalty: Tensor, config: GameConfig) -> Best:
         before = self.done
 
-        def watch(step: int, rows: Rows, margin: Tensor, size: Tensor, penalty: Tensor) -> None:
+        def observe(step: int, rows: Rows, margin: Tensor, size: Tensor, penalty: Tensor) -> None:
             self.done = before + step + 1
             if self.observe is not None:
                 self.observe(Observation(phase, self.done, self.total, rows.samples, margin, size, penalty))
@@ -171,7 +171,7 @@ class _Restarts:
         if len(rows.samples) == 0:
             self.done += config.steps
             return Best.none(rows.inputs)
-        outcome = play(self.problem, rows, delta, penalty, move=self.move, config=config, watch=watch)
+        outcome = play(self.problem, rows, delta, penalty, move=self.move, config=config, observe=observe)
         self.done = before + config.steps
         return outcome
 

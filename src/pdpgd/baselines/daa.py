@@ -40,7 +40,7 @@ from torch import Tensor
 from pdpgd.attacks.balls import project, spread
 from pdpgd.attacks.base import random_rows
 from pdpgd.attacks.best import Best
-from pdpgd.attacks.frame import Rows, Task
+from pdpgd.attacks.frame import Task, differentiate, look
 from pdpgd.attacks.pgd import Stand, climb, room_of
 from pdpgd.baselines.settings import BallSteps, PaperBall
 from pdpgd.criteria import Criterion, Surrogate, surrogate_by_name
@@ -97,10 +97,11 @@ class DAA(PaperBall):
         length = per_sample(self.step * radius, rows.inputs)
         delta = spread(random_rows(problem, rows.samples, rows.restarts), "linf", radius)
         point = problem.box.clip(rows.inputs + delta)
+        every = torch.arange(len(task), device=rows.inputs.device)
         for number in range(self.steps):
-            answer = problem.classifier.margin_and_gradient(point, rows.samples, rows.criterion, loss)
-            problem.ledger.add(rows.samples, forwards=1, backwards=1)
-            _note(best, task, rows, point, answer.margin, answer.prediction)
+            answer = differentiate(problem, rows, point, loss)
+            size = problem.norm.size(point - rows.inputs)
+            best.improve(Best.candidates(point, size, answer.margin, answer.prediction), at=every)
             if bool(best.size.isfinite().all()):
                 return best
             if number % self.deal_every == 0:
@@ -112,9 +113,9 @@ class DAA(PaperBall):
             delta = project(point - rows.inputs + length * push.sign(), "linf", radius)
             point = problem.box.clip(rows.inputs + delta)
 
-        logits = problem.classifier.logits(point, rows.samples)
-        problem.ledger.add(rows.samples, forwards=1)
-        _note(best, task, rows, point, rows.criterion.margin(logits), logits.argmax(1))
+        margin, prediction = look(problem, rows, point)
+        size = problem.norm.size(point - rows.inputs)
+        best.improve(Best.candidates(point, size, margin, prediction), at=every)
         return best
 
     def _dealt(self, task: Task, restart: int, number: int) -> list[Tensor]:
@@ -214,12 +215,3 @@ def _bandwidth(distances: Tensor) -> float:
         return 0.0
     above = torch.triu_indices(count, count, 1, device=distances.device)
     return float(distances[above[0], above[1]].median()) / math.log(count)
-
-
-def _note(best: Best, task: Task, rows: Rows, point: Tensor, margin: Tensor, prediction: Tensor) -> None:
-    """Record the smallest adversarial point of each row."""
-    size = task.problem.norm.size(point - rows.inputs)
-    # The input itself was classified correctly; if it is not in this batch, that is rounding and no perturbation.
-    fooled = ((margin < 0) & (size > 0)).nonzero().flatten()
-    found = Best(size, point, prediction, torch.full_like(size, torch.nan))
-    best.improve(found.select(fooled), at=fooled)

@@ -111,4 +111,4 @@ def paper_settings(name: str, dataset: str, norm: str, model_kind: str, *, resta
     info = info_of(name, norm)
     if not info.in_paper:
         raise InvalidInputError(f"attack {name}: expected one that the paper has settings for; give a budget instead")
-    return info.load().paper(PaperSetup(dataset=dataset, norm=norm, model_kind=model_kind, restarts=restarts))
+    return dict(info.load().paper(PaperSetup(dataset=dataset, norm=norm, model_kind=model_kind, restarts=restarts)))

@@ -81,12 +81,12 @@ class Preparable:
     """
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Return the settings with which the attack spends about a budget."""
         raise NotImplementedError(f"{cls.__name__}.within")
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the settings of the paper, without those that it selected from a grid."""
         raise NotImplementedError(f"{cls.__name__}.paper")
 
@@ -174,7 +174,7 @@ class OwnPDGD(Preparable):
     """PDGD, Algorithm 1 of the paper."""
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Spend half of the passes as gradients: on restarts of the authors' length, or on one shorter game.
 
         The forward passes that judge single points come on top.
@@ -188,7 +188,7 @@ class OwnPDGD(Preparable):
         return {**short, **livelier_finetuning()}
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the settings of the paper's authors, which have PDGD in l2 only."""
         return _as_settings(paper_config(setup.dataset, "l2", setup.model_kind, restarts=setup.restarts))
 
@@ -217,7 +217,7 @@ class OwnPDPGD(OwnPDGD):
     """The paper's choice per norm: PDGD in l2, PDPGD in the others."""
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the settings of the paper's authors."""
         return _as_settings(paper_config(setup.dataset, setup.norm, setup.model_kind, restarts=setup.restarts))
 

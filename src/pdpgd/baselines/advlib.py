@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Task
+from pdpgd.attacks.info import Settings
 from pdpgd.attacks.prepare import Budget, Preparable
 from pdpgd.baselines.bridge import Nearest, by_library, expect_counts, expect_norm, expect_positive, expect_untargeted
 from pdpgd.baselines.settings import CarliniWagnerSettings, DDNSettings, DeepFoolSettings, GradientSteps
@@ -117,7 +118,7 @@ class SuperDeepFool(Preparable):
         expect_setting(self, "overshoot", "at least 0", self.overshoot >= 0)
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Bound the rounds; it stops by itself after some 200 passes, but spends ten budgets if it finds nothing."""
         return {"steps": min(100, budget.steps(5 * budget.classes)), "deepfool_steps": 50}
 
@@ -246,7 +247,7 @@ class VFGA(Preparable):
         expect_counts(self, "samples", *(["steps"] if self.steps is not None else []))
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Spend the budget on steps, each of which tries ten values of an entry in both directions."""
         return {"steps": budget.steps(22)}
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Task
+from pdpgd.attacks.info import Settings
 from pdpgd.attacks.prepare import Budget, Preparable
 from pdpgd.baselines.advlib import EPSILON, ORDERS, library
 from pdpgd.baselines.bridge import (
@@ -39,7 +40,7 @@ class APGD(Preparable):
         _expect_loss(self.loss)
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Spend the budget on steps, as many at each radius, less the pass at its start."""
         return {"steps": max(1, budget.steps(2 * budget.evaluations) - 1)}
 
@@ -68,7 +69,7 @@ class APGDT(Preparable):
         _expect_loss(self.loss)
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Bound the steps; a sample that is fooled is not attacked towards another class."""
         targets = min(9, budget.classes - 1)
         return {"steps": max(1, budget.steps(2 * budget.evaluations * targets) - 1), "targets": targets}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Task
-from pdpgd.attacks.info import PaperSetup
+from pdpgd.attacks.info import PaperSetup, Settings
 from pdpgd.attacks.prepare import Budget, Preparable
 from pdpgd.baselines.advlib import ALPHA, BETA, EPSILON, ETA, ORDERS, library
 from pdpgd.baselines.bridge import Nearest, by_library, expect_counts, expect_norm, expect_untargeted
@@ -77,12 +77,12 @@ class FAB(Preparable):
         expect_setting(self, "beta", "above 0 and below 1", 0 < self.beta < 1)
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Spend the budget on steps."""
         return {"steps": budget.steps(1 + budget.classes)}
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the settings of the authors' code; the paper itself names 100 steps and FAB's recommended values."""
         plain, trained = PAPER_EPS[setup.dataset][setup.norm]
         large = {"alpha_max": 0.05, "eta": 1.3} if setup.dataset == LARGE else {"alpha_max": 0.1, "eta": 1.05}
@@ -136,7 +136,7 @@ class FABT(FAB):
         expect_counts(self, "targets")
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Spend the budget on steps towards nine classes, or towards all others if there are fewer."""
         targets = min(9, budget.classes - 1)
         return {"steps": budget.steps(3 * targets), "targets": targets}

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Task
+from pdpgd.attacks.info import Settings
 from pdpgd.attacks.prepare import Budget, Preparable
 from pdpgd.baselines.bridge import by_library, expect_counts, expect_norm, expect_untargeted, within_radius
 from pdpgd.baselines.settings import DeepFoolSettings, EADSettings
@@ -50,7 +51,7 @@ class ArtJSMA(Preparable):
         expect_counts(self, *(["targets"] if self.targets is not None else []))
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Choose the number of targets; the library runs until it finds something, and has no bound on the steps."""
         return {"targets": max(1, min(budget.classes - 1, budget.passes // 80))}
 
@@ -103,7 +104,7 @@ class ArtPixel(Preparable):
         expect_counts(self, "steps")
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Spend the budget on generations of 400 candidates, at least one per radius."""
         return {"steps": budget.steps(400 * budget.evaluations)}
 

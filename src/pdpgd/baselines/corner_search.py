@@ -31,7 +31,7 @@ are stored.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ from torch import Tensor
 from pdpgd.attacks.base import Problem
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Task, batches
-from pdpgd.attacks.info import PaperSetup
+from pdpgd.attacks.info import PaperSetup, Settings
 from pdpgd.attacks.prepare import Budget, Preparable
 from pdpgd.criteria import Criterion, lead_over
 from pdpgd.errors import InvalidInputError, expect_setting
@@ -81,12 +81,12 @@ class CornerSearch(Preparable):
             expect_setting(self, name, "at least 1, or None", value is None or value >= 1)
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Spend the budget on forward passes."""
         return {"forwards": budget.passes}
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the paper's settings.
 
         The released scripts give the sparsity only; the rest are defaults of the released code. The paper did not run

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from pdpgd.attacks.base import random_rows
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Task
-from pdpgd.attacks.info import PaperSetup
+from pdpgd.attacks.info import PaperSetup, Settings
 from pdpgd.attacks.prepare import Budget, Preparable
 from pdpgd.baselines.bridge import Nearest, Unit, by_library, expect_counts, expect_norm, expect_untargeted
 from pdpgd.baselines.settings import LARGE, CarliniWagnerSettings, DDNSettings, DeepFoolSettings, EADSettings
@@ -73,7 +73,7 @@ class BrendelBethge(Preparable):
         expect_setting(self, "start", "'noise' or 'data'", self.start in ("noise", "data"))
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Spend a twentieth of the budget on a start from noise, and the rest on steps.
 
         A start from an image costs one to three passes, the way to the boundary eleven. Mean pixels in l0 over five
@@ -86,7 +86,7 @@ class BrendelBethge(Preparable):
         return {"steps": steps, "directions": search, "blends": search}
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the paper's settings; the start is that of the authors' code, with Foolbox's numbers."""
         start = {"start": "noise", "directions": 1000, "blends": 1000}
         return {"steps": 100 if setup.dataset == LARGE else 1000, "lr": 1.0, "lr_decays": 20, **start}
@@ -208,7 +208,7 @@ class FoolboxDeepFool(DeepFoolSettings):
         )
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Bound the steps, with up to ten candidate classes."""
         candidates = min(10, budget.classes)
         return {"steps": budget.steps(2 * (candidates - 1)), "candidates": candidates}

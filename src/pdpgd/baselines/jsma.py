@@ -28,7 +28,7 @@ from torch import Tensor
 
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Task, batches
-from pdpgd.attacks.info import PaperSetup
+from pdpgd.attacks.info import PaperSetup, Settings
 from pdpgd.attacks.prepare import Budget, Preparable
 from pdpgd.baselines.settings import LARGE
 from pdpgd.classifier import NO_GRADIENT
@@ -78,7 +78,7 @@ class JSMA(Preparable):
             expect_setting(self, name, "at least 1, or None", value is None or value >= 1)
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Try the runners-up first, as many as get about forty steps in each direction, by the "target" saliency.
 
         That saliency is cheaper and better. Mean pixels on ten images of mnist-plain: 13.6 by the gradient of the
@@ -89,7 +89,7 @@ class JSMA(Preparable):
         return {"targets": targets, "saliency": "target", "both_signs": True, "steps": budget.steps(4 * targets)}
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the paper's settings.
 
         The saliency of ART and the better of theta and -theta per sample are those of the authors' scripts. All classes

@@ -27,7 +27,7 @@ from torch import Tensor
 from pdpgd.attacks.base import Problem
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Task, batches
-from pdpgd.attacks.info import PaperSetup
+from pdpgd.attacks.info import PaperSetup, Settings
 from pdpgd.attacks.prepare import Budget, Preparable
 from pdpgd.criteria import Criterion
 from pdpgd.errors import UnknownNameError, expect_setting
@@ -62,7 +62,7 @@ class OnePixel(Preparable):
         expect_setting(self, "scale", "above 0", self.scale > 0)
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Spend the budget on generations of a small population.
 
         The first generation is drawn at random, and costs as much as the others. The strategy is that of Su et al. Mean
@@ -72,7 +72,7 @@ class OnePixel(Preparable):
         return {"population": population, "generations": max(1, budget.steps(population * budget.evaluations) - 1)}
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the paper's settings."""
         return {"population": 400, "generations": 100, "strategy": "best"}
 

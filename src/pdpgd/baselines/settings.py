@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pdpgd.attacks.info import PaperSetup
+from pdpgd.attacks.info import PaperSetup, Settings
 from pdpgd.attacks.pgd import PGD
 from pdpgd.attacks.prepare import Budget, Preparable
 from pdpgd.baselines.bridge import expect_counts, expect_positive
@@ -33,7 +33,7 @@ class GradientSteps(Preparable):
     """An attack whose step costs 1 forward and 1 backward pass."""
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Spend the budget on steps."""
         return {"steps": budget.steps(2)}
 
@@ -42,7 +42,7 @@ class BallSteps(Preparable):
     """An attack within a radius whose step costs 1 forward and 1 backward pass."""
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Spend the budget on steps, as many at each radius."""
         return {"steps": budget.steps(2 * budget.evaluations)}
 
@@ -51,7 +51,7 @@ class PaperBall(BallSteps):
     """An attack within a radius that the paper runs for 500 steps, like PGD and DAA."""
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the paper's number of steps."""
         return {"steps": 500}
 
@@ -66,7 +66,7 @@ class BallPGD(PaperBall, PGD):
     """`pdpgd.attacks.pgd.PGD` with the paper's preset."""
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the paper's settings; in l1 the authors ran cleverhans' SparseL1Descent."""
         return {**super().paper(setup), **({"exact": False} if setup.norm == "l1" else {})}
 
@@ -102,7 +102,7 @@ class CarliniWagnerSettings(Preparable):
         expect_positive(self, "stepsize", "initial_const")
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Use fewer bisections and longer steps than the authors, whose thousands of steps a budget does not pay for.
 
         On images 900-924 of mnist-plain with 1000 passes, 9 bisections and steps of 0.01 fool 2 of 25 samples, 5
@@ -113,7 +113,7 @@ class CarliniWagnerSettings(Preparable):
         return {**bisected(budget, 2, SHORT_BISECTIONS), "stepsize": 0.1, "initial_const": 1.0}
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the paper's settings."""
         steps = 1000 if setup.dataset == LARGE else 10000
         return {"binary_search_steps": 9, "steps": steps, "stepsize": 0.01, "initial_const": 0.01}
@@ -140,7 +140,7 @@ class DDNSettings(GradientSteps):
         expect_positive(self, "init_norm", "gamma")
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the paper's number of steps."""
         return {"steps": 10000 if setup.dataset == "mnist" else 1000}
 
@@ -167,7 +167,7 @@ class DeepFoolSettings(Preparable):
         expect_setting(self, "overshoot", "at least 0", self.overshoot >= 0)
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Bound the steps; the attack stops earlier where it has crossed the boundary."""
         return {"steps": budget.steps(cls.step_cost(budget.classes))}
 
@@ -177,7 +177,7 @@ class DeepFoolSettings(Preparable):
         return classes
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the paper's settings."""
         return {"steps": 100, "overshoot": 0.02}
 
@@ -207,7 +207,7 @@ class EADSettings(Preparable):
         expect_positive(self, "initial_stepsize", "regularization", "initial_const")
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Spend the budget on nine bisections, or on fewer that have ten steps each."""
         return bisected(budget, cls.step_cost(budget.classes), BISECTIONS)
 
@@ -217,7 +217,7 @@ class EADSettings(Preparable):
         return 3
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the paper's settings."""
         return {
             "binary_search_steps": 9,
@@ -228,7 +228,7 @@ class EADSettings(Preparable):
         }
 
 
-def bisected(budget: Budget, passes: int, most: int) -> dict[str, Any]:
+def bisected(budget: Budget, passes: int, most: int) -> Settings:
     """Divide a budget among bisections of at least ten steps each.
 
     Args:

@@ -12,14 +12,13 @@ DeepFool itself (Moosavi-Dezfooli, Fawzi & Frossard 2016) ignores the box, as in
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Task
-from pdpgd.attacks.info import PaperSetup
+from pdpgd.attacks.info import PaperSetup, Settings
 from pdpgd.attacks.prepare import Budget, Preparable
 from pdpgd.criteria import Box, Criterion, Surrogate, lead_over
 from pdpgd.errors import expect_setting
@@ -55,12 +54,12 @@ class SparseFool(Preparable):
         expect_setting(self, "lambdas", "numbers above 0 that ascend", ascending)
 
     @classmethod
-    def within(cls, budget: Budget) -> dict[str, Any]:
+    def within(cls, budget: Budget) -> Settings:
         """Reduce the steps if the budget is small; the attack stops when it has found something."""
         return {"steps": min(20, max(1, budget.passes // (3 * (1 + budget.classes))))}
 
     @classmethod
-    def paper(cls, setup: PaperSetup) -> dict[str, Any]:
+    def paper(cls, setup: PaperSetup) -> Settings:
         """Return the paper's settings."""
         return {"steps": 20, "overshoot": 0.02, "lambdas": [1.0, 2.0, 3.0, 4.0, 5.0]}
 

@@ -30,14 +30,22 @@ class PdpgdError(Exception):
 
     Example:
         >>> try:
-        ...     pdpgd.evaluate("mnist-plane", "mnist-1000")
+        ...     pdpgd.load_data("mnist-100")
         ... except pdpgd.PdpgdError as error:
         ...     print(error)
+        unknown data set (and no such path): expected one of ..., got 'mnist-100'; did you mean 'mnist-1000'?
     """
 
 
 class InvalidInputError(PdpgdError, ValueError):
-    """Raised for a wrong call; the message says what was expected and what was given."""
+    """Raised for a wrong call; the message says what was expected and what was given.
+
+    Example:
+        >>> pdpgd.auto(model, images, labels, norm="l2", budget=0)
+        Traceback (most recent call last):
+            ...
+        pdpgd.errors.InvalidInputError: budget: expected an integer >= 1, got 0
+    """
 
 
 class UnknownNameError(InvalidInputError):
@@ -47,6 +55,12 @@ class UnknownNameError(InvalidInputError):
         kind: What the name stands for, such as "norm" or "data set".
         name: The name that was given.
         known: The names that are accepted.
+
+    Example:
+        >>> pdpgd.auto(model, images, labels, norm="l3")
+        Traceback (most recent call last):
+            ...
+        pdpgd.errors.UnknownNameError: unknown norm: expected one of l0, l1, l2, linf, got 'l3'; did you mean 'l2'?
     """
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
@@ -57,43 +71,130 @@ class UnknownNameError(InvalidInputError):
 
 
 class ModelError(PdpgdError, RuntimeError):
-    """Raised when a model fails on valid inputs, or returns something that is not logits."""
+    """Raised when a model fails on valid inputs, or returns something that is not logits.
+
+    Example:
+        >>> pdpgd.auto(lambda images: images, images, labels, norm="l2")
+        Traceback (most recent call last):
+            ...
+        pdpgd.errors.ModelError: expected logits of shape (4, classes >= 2), got (4, 1, 28, 28)
+    """
 
 
 class NoGradientError(ModelError):
-    """Raised when a gradient-based attack meets a model without a gradient with respect to its inputs."""
+    """Raised when a gradient-based attack meets a model without a gradient with respect to its inputs.
+
+    Example:
+        >>> pdpgd.auto(lambda images: model(images).detach(), images, labels, norm="l2")
+        Traceback (most recent call last):
+            ...
+        pdpgd.errors.NoGradientError: expected logits that depend on the inputs, got a graph that does not reach them
+    """
 
 
 class LoadError(PdpgdError, ValueError):
-    """Raised for a file of data or weights that is missing, damaged, or not what it was said to be."""
+    """Raised for a file of data or weights that is missing, damaged, or not what it was said to be.
+
+    Example:
+        >>> pdpgd.load_data("missing.npz")
+        Traceback (most recent call last):
+            ...
+        pdpgd.errors.LoadError: missing.npz: expected an .npz file or a folder of images, got nothing of that name
+    """
 
 
 class AttackError(PdpgdError, RuntimeError):
-    """Raised when an attack returns something that is not a batch of adversarial examples."""
+    """Raised when an attack returns something that is not a batch of adversarial examples.
+
+    Example:
+        An evaluation reports it for every chunk of samples on which the attack failed:
+
+        >>> def broken(model, images, labels, *, norm):
+        ...     return images
+        >>> pdpgd.evaluate(model, (images, labels), norms=["l2"], attack=broken)
+        Traceback (most recent call last):
+            ...
+        pdpgd.errors.UnfinishedError: ... jobs failed:
+          chunk-00000 (samples 0 to 3): attack broken: expected a result with the tensors adversarials and found...
+    """
 
 
 class ModelChangedError(AttackError):
-    """Raised when the model is no longer the one that was loaded: an attack left hooks in it or changed its weights."""
+    """Raised when the model is no longer the one that was loaded: an attack left hooks in it or changed its weights.
+
+    Example:
+        An evaluation reports it for every chunk of samples on which it happened:
+
+        >>> def careless(counted_model, images, labels, *, norm):
+        ...     model[0].register_forward_hook(lambda module, inputs, output: 2 * output)
+        ...     return pdpgd.auto(counted_model, images, labels, norm=norm, budget=20)
+        >>> pdpgd.evaluate(model, (images, labels), norms=["l2"], attack=careless)
+        Traceback (most recent call last):
+            ...
+        pdpgd.errors.UnfinishedError: ... jobs failed:
+          chunk-00000 (samples 0 to 3): expected the model as it was loaded, got one with other hooks of 0...
+    """
 
 
 class StorageError(PdpgdError, OSError):
-    """Raised when the directory of a run cannot be read or written; the message says what was saved and what to do."""
+    """Raised when the directory of a run cannot be read or written; the message says what was saved and what to do.
+
+    Example:
+        >>> pdpgd.load_evaluation("photos")
+        Traceback (most recent call last):
+            ...
+        pdpgd.errors.StorageError: photos: expected the directory of a run, got one without spec.json
+    """
 
 
 class EngineError(PdpgdError, RuntimeError):
-    """Raised when workers cannot be started or are lost; finished chunks stay saved."""
+    """Raised when workers cannot be started or are lost; finished chunks stay saved.
+
+    Example:
+        >>> from functools import partial
+        >>> evaluate = partial(pdpgd.evaluate, norms=["linf", "l2"], limit=20, budget=50, out="runs/mnist")
+        >>> try:
+        ...     evaluation = evaluate("mnist-plain", "mnist-1000", workers=4)
+        ... except EngineError:  # a worker ran out of memory: continue with one
+        ...     evaluation = evaluate("mnist-plain", "mnist-1000", workers=1)
+        >>> evaluation.samples
+        20
+    """
 
 
 class UnfinishedError(PdpgdError, RuntimeError):
-    """Raised for a run in which some chunks failed; the other chunks stay saved."""
+    """Raised for a run in which some chunks failed; the other chunks stay saved.
+
+    Example:
+        >>> pdpgd.load_evaluation("runs/stopped")
+        Traceback (most recent call last):
+            ...
+        pdpgd.errors.UnfinishedError: runs/stopped: expected a finished run, got one where chunk-00000 is ...
+    """
 
 
 class MissingExtraError(PdpgdError, ImportError):
-    """Raised when a feature needs an optional library that is not installed; the message names the extra."""
+    """Raised when a feature needs an optional library that is not installed; the message names the extra.
+
+    Example:
+        >>> try:
+        ...     page = pdpgd.write_report("runs/mnist")
+        ... except MissingExtraError as error:
+        ...     print(error)  # says what to install
+    """
 
 
 class PdpgdWarning(UserWarning):
-    """Warns that the run continues, but that its result may not mean what the user expects."""
+    """Warns that the run continues, but that its result may not mean what the user expects.
+
+    Example:
+        >>> import warnings
+        >>> warnings.simplefilter("error", pdpgd.PdpgdWarning)
+        >>> pdpgd.auto(model.train(), images, labels, norm="l2")
+        Traceback (most recent call last):
+            ...
+        pdpgd.errors.PdpgdWarning: the model is in train mode: ...; call model.eval() first
+    """
 
 
 def named(samples: list[int]) -> str:

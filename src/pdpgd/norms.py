@@ -46,10 +46,14 @@ class Norm:
     Name, size and prox are enough for every minimum-norm attack; the other fields make attacks more exact or faster.
 
     Example:
-        >>> price = torch.linspace(1, 2, 784)
-        >>> def size(delta): return (price * delta.flatten(1).abs()).sum(1)
-        >>> def prox(v, weight): return proximal.prox_l1(v, weight[:, None, None, None] * price.view(1, 28, 28))
-        >>> auto(model, images, labels, norm=Norm("priced-l1", size, prox))
+        >>> price = torch.linspace(1, 2, 784).view(1, 28, 28)
+        >>> def size(delta):
+        ...     return (price * delta.abs()).flatten(1).sum(1)
+        >>> def prox(v, weight):
+        ...     return pdpgd.proximal.prox_l1(v, weight[:, None, None, None] * price)
+        >>> norm = pdpgd.Norm("priced-l1", size, prox)
+        >>> pdpgd.auto(model, images, labels, norm=norm, budget=50).found.all()
+        tensor(True)
     """
 
     name: str
@@ -229,7 +233,12 @@ def l0(*, unit: Unit = "pixel", operator: Operator = "l2/3") -> Norm:
         UnknownNameError: There is no such unit or operator.
 
     Example:
-        >>> pdpgd(model, images, labels, norm=l0(unit="element", operator="l1/2"))
+        >>> config = pdpgd.PDPGDConfig(steps=20, finetune_steps=20)
+        >>> norm = pdpgd.l0(unit="element", operator="l1/2")
+        >>> result = pdpgd.pdpgd(model, images, labels, norm=norm, config=config)
+        >>> changed = (result.adversarials != images).flatten(1).sum(1)
+        >>> torch.equal(result.distances, changed.float())
+        True
     """
     if unit not in ("pixel", "element"):
         raise UnknownNameError("unit of l0", unit, ("pixel", "element"))
@@ -272,8 +281,13 @@ def register_norm(norm: Norm) -> Norm:
         InvalidInputError: The name is taken.
 
     Example:
-        >>> register_norm(Norm("priced-l1", size, prox))
-        >>> auto(model, images, labels, norm="priced-l1")
+        >>> def size(delta):  # l1 in gray levels
+        ...     return 255 * delta.abs().flatten(1).sum(1)
+        >>> def prox(v, weight):
+        ...     return pdpgd.proximal.prox_l1(v, 255 * weight)
+        >>> norm = pdpgd.register_norm(pdpgd.Norm("gray-levels", size, prox))
+        >>> pdpgd.auto(model, images, labels, norm="gray-levels", budget=50).found.all()
+        tensor(True)
     """
     if norm.name in _NORMS:
         raise InvalidInputError(f"expected a norm name that is not taken, got {norm.name!r}")
@@ -294,7 +308,9 @@ def norm_of(norm: str | Norm) -> Norm:
         UnknownNameError: No norm has that name.
 
     Example:
-        >>> norm_of("l2").size(adversarials - images)
+        >>> sizes = norm_of("l2").size(result.adversarials - images)
+        >>> torch.allclose(sizes, result.distances)
+        True
     """
     if isinstance(norm, Norm):
         return norm

@@ -14,6 +14,13 @@ class ProgressListener:
 
     A task consists of stages that follow one another: the samples of a run, the runs of an experiment, the steps of a
     training.
+
+    Example:
+        >>> class Printed(pdpgd.ProgressListener):
+        ...     def started(self, stage, total, done=0):
+        ...         print(f"{stage}: {done} of {total}")
+        >>> evaluation = pdpgd.evaluate(model, (images, labels), norms=["l2"], budget=20, progress=Printed())
+        evaluating: 0 of 4
     """
 
     def started(self, stage: str, total: int, done: int = 0) -> None:

@@ -73,8 +73,10 @@ def auto(
         ModelError: The model failed, or returned something other than finite logits.
 
     Example:
-        >>> result = auto(model, images, labels, norm="l2", budget=500)
-        >>> robust_accuracy = (result.distances > 0.5).float().mean()
+        >>> result = pdpgd.auto(model, images, labels, norm="l2", budget=50)
+        >>> robust_accuracy = (result.distances > 1.0).float().mean()
+        >>> robust_accuracy.item()
+        0.5
     """
     budget, max_batch = _count("budget", budget), _count("max_batch", max_batch)
     config = config_or_default(config, AutoConfig)

@@ -24,9 +24,11 @@ class AttackResult:
     """The smallest perturbation found for each sample of a call; the batch is the first dimension of every field.
 
     Example:
-        >>> result = auto(model, images, labels, norm="l2")
-        >>> success_rate = result.found.float().mean()
-        >>> robust_accuracy = (result.distances > 0.5).float().mean()
+        >>> result = pdpgd.auto(model, images, labels, norm="l2", budget=50)
+        >>> result.found.all()
+        tensor(True)
+        >>> model(result.adversarials).argmax(1) != labels
+        tensor([True, True, True, True])
     """
 
     adversarials: Tensor
@@ -56,8 +58,9 @@ class History:
     Both fields have shape (batch, records); a row that ended earlier repeats its last record.
 
     Example:
-        >>> history = auto(model, images, labels, norm="l2", budget=1000).history
-        >>> history.within(200).median()
+        >>> history = pdpgd.auto(model, images, labels, norm="l2", budget=50).history
+        >>> bool((history.within(50) <= history.within(20)).all())
+        True
     """
 
     passes: Tensor
@@ -81,10 +84,12 @@ class StopAttack(Exception):  # noqa: N818 (a request, as StopIteration is, and 
     """Raised by an `observe` hook to end a search; `auto` then returns the best found so far.
 
     Example:
-        >>> def stop_after_a_minute(observation):
-        ...     if time.monotonic() > deadline:
-        ...         raise StopAttack
-        >>> auto(model, images, labels, norm="l2", observe=stop_after_a_minute)
+        >>> def stop_when_all_are_fooled(observation: pdpgd.Observation) -> None:
+        ...     if observation.size.isfinite().all():
+        ...         raise pdpgd.StopAttack
+        >>> result = pdpgd.auto(model, images, labels, norm="l2", observe=stop_when_all_are_fooled)
+        >>> bool((result.forwards + result.backwards).max() < 1000)
+        True
     """
 
 
@@ -93,7 +98,13 @@ class Observation:
     """What an `observe` hook is shown after each iteration of a batch; its rows are restarts of samples.
 
     Example:
-        >>> pdpgd(model, images, labels, norm="l1", observe=lambda seen: print(f"{seen.done} of {seen.total}"))
+        >>> def show(seen: pdpgd.Observation) -> None:
+        ...     print(f"{seen.phase}: {seen.done} of {seen.total}")
+        >>> config = pdpgd.PDPGDConfig(steps=2, finetune_steps=1)
+        >>> result = pdpgd.pdpgd(model, images, labels, norm="l1", config=config, observe=show)
+        search: 1 of 3
+        search: 2 of 3
+        finetune: 3 of 3
     """
 
     phase: str
@@ -119,8 +130,10 @@ class Attack(Protocol):
     """The call shape that all attacks share, ours and the baselines; each has settings of its own beside it.
 
     Example:
-        >>> def median(attack: Attack) -> float:
-        ...     return float(attack(model, images, labels, norm="l2").distances.median())
+        >>> def success_rate(attack: pdpgd.Attack) -> float:
+        ...     return attack(model, images, labels, norm="l2").found.float().mean().item()
+        >>> success_rate(pdpgd.pdpgd)
+        1.0
     """
 
     def __call__(

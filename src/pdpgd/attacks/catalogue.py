@@ -71,8 +71,10 @@ def prepared(
         MissingExtraError: If the library that provides the attack is not installed.
 
     Example:
-        >>> attack = prepared("pdpgd", "l1", budget=1000, max_batch=256)
-        >>> result = attack(model, inputs, labels, norm="l1")  # doctest: +SKIP
+        >>> attack = prepared("pdpgd", "l1", budget=50, max_batch=256)
+        >>> result = attack(model, images, labels, norm="l1")
+        >>> result.backwards.max().item()
+        25
     """
     info = info_of(name, norm)
     if budget is not None and (not isinstance(budget, int) or isinstance(budget, bool) or budget < 1):

@@ -25,7 +25,9 @@ class GameConfig:
         UnknownNameError: There is no surrogate of that name.
 
     Example:
-        >>> PDPGDConfig(steps=200, finetune_steps=200, restarts=10)
+        >>> config = pdpgd.PDPGDConfig(steps=200, finetune_steps=200, restarts=10)
+        >>> isinstance(config, GameConfig)
+        True
     """
 
     steps: int = 500
@@ -80,7 +82,9 @@ class PDGDConfig(GameConfig):
     """Settings of PDGD; all of them are those of `GameConfig`.
 
     Example:
-        >>> pdgd(model, images, labels, norm="l2", config=PDGDConfig(restarts=10))
+        >>> config = pdpgd.PDGDConfig(steps=20, finetune_steps=20, restarts=2)
+        >>> pdpgd.pdgd(model, images, labels, norm="l2", config=config).found.all()
+        tensor(True)
     """
 
 
@@ -92,7 +96,9 @@ class PDPGDConfig(GameConfig):
         UnknownNameError: `prox` is neither "exact", "released" nor None.
 
     Example:
-        >>> pdpgd(model, images, labels, norm="l1", config=PDPGDConfig(prox="exact"))
+        >>> config = pdpgd.PDPGDConfig(steps=20, finetune_steps=20, prox="exact")
+        >>> pdpgd.pdpgd(model, images, labels, norm="l1", config=config).found.all()
+        tensor(True)
     """
 
     prox: Literal["exact", "released"] | None = None
@@ -215,7 +221,11 @@ class AutoConfig:
         InvalidInputError: A setting is outside of its range.
 
     Example:
-        >>> auto(model, images, labels, norm="l2", config=replace(AutoConfig(), hop_scale=0.0))
+        >>> from dataclasses import replace
+        >>> config = replace(pdpgd.AutoConfig(), hop_scale=0.0)  # an ablation
+        >>> result = pdpgd.auto(model, images, labels, norm="l2", budget=50, config=config)
+        >>> result.found.all()
+        tensor(True)
     """
 
     first: tuple[Tactic, ...] = (CLASS, STEADY, FAR, NEAR, CLASS, STEADY, STEADY)
@@ -320,8 +330,9 @@ def paper_config(dataset: str, norm: str, model_kind: str, *, restarts: int = 1)
         UnknownNameError: The paper has no such data set, norm or kind of model.
 
     Example:
-        >>> config = paper_config("mnist", "l1", "linf-at", restarts=10)
-        >>> pdpgd(model, images, labels, norm="l1", config=config)
+        >>> config = pdpgd.paper_config("mnist", "l1", "linf-at", restarts=10)
+        >>> config.steps, config.finetune_steps, config.restarts
+        (500, 500, 10)
     """
     for kind, name, known in (
         ("data set", dataset, START_RADIUS),

@@ -226,8 +226,11 @@ def pdgd(
         ModelError: The model failed, or returned something other than finite logits.
 
     Example:
-        >>> result = pdgd(model, images, labels, norm="l2")
-        >>> result.distances.median()
+        >>> config = pdpgd.PDGDConfig(steps=100, finetune_steps=100)
+        >>> result = pdpgd.pdgd(model, images, labels, norm="l2", config=config)
+        >>> robust_accuracy = (result.distances > 1.0).float().mean()
+        >>> robust_accuracy.item()
+        0.5
     """
     problem = pose(
         model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices, starts=starts
@@ -292,8 +295,11 @@ def pdpgd(
         ModelError: The model failed, or returned something other than finite logits.
 
     Example:
-        >>> result = pdpgd(model, images, labels, norm="l1", config=PDPGDConfig(restarts=10))
-        >>> result.distances.median()
+        >>> config = pdpgd.PDPGDConfig(steps=100, finetune_steps=100)
+        >>> result = pdpgd.pdpgd(model, images, labels, norm="l1", config=config)
+        >>> robust_accuracy = (result.distances > 7.0).float().mean()
+        >>> robust_accuracy.item()
+        0.5
     """
     problem = pose(
         model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices, starts=starts

@@ -27,7 +27,7 @@ class Samples(Protocol):
     `load_data` returns samples, and every function that takes samples accepts a user's own class of this shape.
 
     Example:
-        >>> samples = load_data("mnist-1000")
+        >>> samples = pdpgd.load_data("mnist-1000")
         >>> images, labels = samples.batch(range(10))
         >>> images.shape
         torch.Size([10, 1, 28, 28])
@@ -245,7 +245,10 @@ def wrap(source: Source, *, count: int | None = None) -> ArraySamples | DatasetS
         LoadError: It yields something other than images in [0, 1] with integer labels, or fails.
 
     Example:
-        >>> samples = wrap(torchvision.datasets.CIFAR10("data", train=False, transform=ToTensor()))
+        >>> dataset = torch.utils.data.TensorDataset(images, labels)
+        >>> samples = wrap(dataset, count=3)
+        >>> samples.labels
+        tensor([7, 2, 1])
     """
     dataset = source.dataset if isinstance(source, DataLoader) else source
     name = type(dataset).__name__

@@ -48,7 +48,14 @@ def read_folder(folder: Path, *, frame: Frame | None = None) -> FolderSamples:
         LoadError: A folder or image is missing or unreadable, or the images differ in mode or size.
 
     Example:
-        >>> samples = read_folder(Path("photos"), frame=Frame(resize=256, crop=224))
+        >>> from pathlib import Path
+        >>> from pdpgd.data.folders import Frame
+        >>> samples = read_folder(Path("photos"), frame=Frame(resize=32, crop=28))
+        >>> samples.classes
+        ('cat', 'dog')
+        >>> images, labels = samples.batch(range(4))
+        >>> images.shape
+        torch.Size([4, 3, 28, 28])
     """
     folders = class_folders(folder)
     files, labels = dealt(images_in(path) for path in folders)
@@ -72,6 +79,8 @@ class Frame:
 
     Example:
         >>> frame = Frame(resize=256, crop=224)
+        >>> frame.like
+        'torchvision'
     """
 
     resize: int

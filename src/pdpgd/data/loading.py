@@ -54,8 +54,10 @@ def load_data(
         MissingExtraError: An optional library is needed, for images in folders or for a download.
 
     Example:
-        >>> samples = load_data("mnist-1000", count=100)
+        >>> samples = pdpgd.load_data("mnist-1000", count=100)
         >>> images, labels = samples.batch(range(10))
+        >>> len(samples), len(images)
+        (100, 10)
     """
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)

@@ -58,7 +58,10 @@ def read_npz(path: Path, *, name: str | None = None, classes: tuple[str, ...] | 
         LoadError: The file is missing, damaged or too large for the memory, or its arrays are not images and labels.
 
     Example:
+        >>> from pathlib import Path
         >>> samples = read_npz(Path("images.npz"), classes=("cat", "dog"))
+        >>> [samples.classes[label] for label in samples.labels]
+        ['cat', 'dog', 'cat', 'dog']
     """
     arrays = _arrays(path)
     labels = _labels(path, arrays["labels"])

@@ -123,8 +123,10 @@ def compare(
         InvalidInputError: The call is wrong: the message says what was expected.
 
     Example:
-        >>> result = compare("mnist-plain", "mnist-1000", norms=["l2"], attacks=["auto", "pdpgd"], limit=5, budget=40)
-        >>> [row.label for row in result.rows]
+        >>> comparison = pdpgd.compare(
+        ...     "mnist-plain", "mnist-1000", norms=["l2"], attacks=["auto", "pdpgd"], limit=4, budget=200
+        ... )
+        >>> [row.label for row in comparison.rows]
         ['auto', 'pdpgd']
     """
     folder = None if out is None else output_path(out)

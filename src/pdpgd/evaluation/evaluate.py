@@ -127,9 +127,11 @@ def evaluate(
         UnfinishedError: Some chunks failed; the others are stored, and the same call continues.
 
     Example:
-        >>> result = evaluate("mnist-plain", "mnist-1000", norms=["l2"], limit=10, budget=50)
-        >>> 0.0 <= result.robust_accuracy(1.0, "l2") <= 1.0
-        True
+        >>> evaluation = pdpgd.evaluate("mnist-plain", "mnist-1000", norms=["l2"], limit=10, budget=50)
+        >>> evaluation.clean_accuracy
+        1.0
+        >>> evaluation.robust_accuracy(0.7, "l2")
+        0.8
     """
     options = RunOptions(
         seed=seed,

@@ -60,8 +60,10 @@ class Cell:
         seconds: Time of the attack for all samples, without the referee.
 
     Example:
-        >>> cells = load_results("results/mnist-small").of("table", norm="l2")  # doctest: +SKIP
-        >>> {cell.label: cell.mean_distance for cell in cells}  # doctest: +SKIP
+        >>> from pdpgd.experiments.results import load_results
+        >>> cells = load_results("runs/experiment").of("table", norm="l2")
+        >>> {cell.label: f"{cell.fooled} of {cell.samples}" for cell in cells}
+        {'auto': '4 of 4', 'pdpgd': '4 of 4'}
     """
 
     id: str
@@ -166,8 +168,10 @@ class Results:
         format: Version of the file format.
 
     Example:
-        >>> results = load_results("results/mnist-small")  # doctest: +SKIP
-        >>> [cell.label for cell in results.of("table", model="plain", norm="l2")]  # doctest: +SKIP
+        >>> from pdpgd.experiments.results import load_results
+        >>> results = load_results("runs/experiment")
+        >>> [cell.label for cell in results.of("table", model="plain", norm="l2")]
+        ['auto', 'pdpgd']
     """
 
     title: str
@@ -225,8 +229,8 @@ def load_results(folder: str | Path) -> Results:
         StorageError: The directory has no results, or their file is damaged.
 
     Example:
-        >>> load_results("results/mnist-small").title  # doctest: +SKIP
-        'MNIST as in the paper, small'
+        >>> load_results("runs/experiment").title
+        'Two attacks on MNIST'
     """
     path = Path(folder).expanduser() / FILE
     try:

@@ -71,8 +71,11 @@ class Experiment:
         PdpgdError: Models or data cannot be loaded, or an attack cannot do what the spec asks for.
 
     Example:
-        >>> experiment = Experiment(load_spec("paper-mnist-small"), "results/mnist-small")  # doctest: +SKIP
-        >>> results = experiment.run(workers=4)  # doctest: +SKIP
+        >>> from pdpgd.experiments.spec import load_spec
+        >>> experiment = Experiment(load_spec("experiment.toml"), "runs/experiment")
+        >>> results = experiment.run(workers=1)
+        >>> [cell.label for cell in results.cells]
+        ['auto', 'pdpgd']
     """
 
     def __init__(

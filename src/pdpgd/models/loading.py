@@ -79,8 +79,10 @@ def load_model(
         MissingExtraError: An optional library is needed, such as timm.
 
     Example:
-        >>> model = load_model("mnist-linf-at")
-        >>> model = load_model("timm:resnet18", weights="tuned.safetensors")
+        >>> model = pdpgd.load_model("mnist-linf-at")
+        >>> model(images).shape
+        torch.Size([4, 10])
+        >>> model = pdpgd.load_model("timm:resnet18", weights="tuned.safetensors")  # doctest: +SKIP
     """
     if not isinstance(source, str):
         raise InvalidInputError(f"model: expected its name or path as a string, got {type(source).__name__}")

@@ -28,7 +28,10 @@ class Normalization:
         InvalidInputError: Their lengths differ, or a number is not finite, or a deviation not above 0.
 
     Example:
-        >>> Normalization(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+        >>> normalization = Normalization(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+        >>> len(normalization.mean)  # one per channel
+        3
+        >>> model = pdpgd.load_model("timm:resnet18", normalization=normalization)  # doctest: +SKIP
     """
 
     mean: tuple[float, ...]
@@ -67,8 +70,11 @@ class Normalized(nn.Module):
         ModelError: When called with another number of channels.
 
     Example:
-        >>> model = Normalized(net, Normalization((0.5,), (0.5,)))
-        >>> logits = model(images)  # pixels in [0, 1]
+        >>> from pdpgd.models.normalization import Normalization
+        >>> net = torch.nn.Flatten()  # expects pixels in [-1, 1]
+        >>> normalized = Normalized(net, Normalization(mean=(0.5,), std=(0.5,)))
+        >>> normalized(images).min(), normalized(images).max()
+        (tensor(-1.), tensor(1.))
     """
 
     mean: Tensor

@@ -301,6 +301,7 @@ def prox_by_inner_loop(
         z, shaped as v.
 
     Example:
+        >>> from pdpgd.proximal import prox_l1
         >>> prox_by_inner_loop(prox_l1, torch.tensor([[-3.0, 1.0]]), 0.5, torch.tensor([[1.0, 2.0]]), tolerance=0)
         tensor([[-2.5156,  0.7500]])
     """

@@ -156,12 +156,10 @@ def write_figures(results: Results, folder: str | Path) -> list[Path]:
         MissingExtraError: matplotlib or Pillow is not installed.
 
     Example:
-        ```python
-        from pdpgd.experiments.results import load_results
-        from pdpgd.report.figures import write_figures
-
-        write_figures(load_results("runs/experiment"), "runs/experiment")
-        ```
+        >>> from pdpgd.experiments.results import load_results
+        >>> results = load_results("runs/experiment")
+        >>> [path.name for path in write_figures(results, "runs/experiment")]
+        ['examples-mnist.png']
     """
     folder = output_path(folder)
     drawn: dict[str, bytes] = {}

@@ -189,12 +189,9 @@ def write_report(
         MissingExtraError: The libraries of the extra `report` are not installed.
 
     Example:
-        ```python
-        import pdpgd
-
-        run = pdpgd.evaluate("mnist-plain", "mnist-1000", norms=["linf"], budget=40, limit=10)
-        page = pdpgd.write_report(run, "report.html", radii={"linf": [0.05, 0.1]})
-        ```
+        >>> page = pdpgd.write_report(evaluation, "report.html", radii={"linf": [0.05, 0.1]})
+        >>> page.name
+        'report.html'
     """
     if type(gallery) is not int or gallery < 0:
         raise InvalidInputError(f"gallery: expected an integer of at least 0, got {gallery!r}")

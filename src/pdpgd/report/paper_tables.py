@@ -213,12 +213,10 @@ def write_tables(results: Results, folder: str | Path) -> list[Path]:
         StorageError: The files cannot be written.
 
     Example:
-        ```python
-        from pdpgd.experiments.results import load_results
-        from pdpgd.report.paper_tables import write_tables
-
-        write_tables(load_results("results/mnist-small"), "tables")
-        ```
+        >>> from pdpgd.experiments.results import load_results
+        >>> paths = write_tables(load_results("runs/experiment"), "tables")
+        >>> paths[-1].name
+        'tables.md'
     """
     folder = output_path(folder)
     make_folder(folder)

@@ -26,6 +26,10 @@ class Row:
         norm: The norm that it minimizes.
         evaluation: Its run; None if it failed. Apart from `label` and `searched`, properties and methods need it.
         failure: Why it failed; None if it did not.
+
+    Example:
+        >>> [row.label for row in comparison.of("l2") if row.fooled_all]
+        ['auto', 'pdpgd']
     """
 
     attack: AttackSpec
@@ -101,8 +105,11 @@ class Comparison:
         folder: Directory of the results; None if they are in memory only.
 
     Example:
-        >>> result = compare("mnist-plain", "mnist-1000", norms=["l2"], attacks=["auto", "fab"])  # doctest: +SKIP
-        >>> result.statistics("l2")["auto"].mean_accuracy  # doctest: +SKIP
+        >>> comparison = pdpgd.compare(
+        ...     "mnist-plain", "mnist-1000", norms=["l2"], attacks=["auto", "pdpgd"], limit=4, budget=200
+        ... )
+        >>> comparison.statistics("l2")["auto"].times_best
+        5
     """
 
     rows: tuple[Row, ...]

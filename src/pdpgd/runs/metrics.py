@@ -33,6 +33,11 @@ class Curve:
     Attributes:
         radius: Radii at which the accuracy drops, ascending from 0.
         accuracy: Robust accuracy from each of these radii on, up to the next.
+
+    Example:
+        >>> curve = evaluation.curve("l2")
+        >>> float(curve.radius[0]), float(curve.accuracy[0])
+        (0.0, 1.0)
     """
 
     radius: NDArray[Any]
@@ -48,6 +53,11 @@ class Statistics:
         times_best: Number of cells in which no rival has a lower robust accuracy.
         mean_gap: Mean difference to the lowest robust accuracy of any attack in the cell.
         max_gap: Largest such difference.
+
+    Example:
+        >>> statistics = comparison.statistics("l2")["auto"]
+        >>> statistics.max_gap  # at no radius does another attack leave a lower robust accuracy
+        0.0
     """
 
     mean_accuracy: float

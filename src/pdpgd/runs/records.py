@@ -73,7 +73,13 @@ MARKS = np.unique(np.round(10 ** np.arange(0, 7.01, 0.1)).astype(np.int64))
 
 @dataclass(frozen=True)
 class Trace:
-    """The best distance so far of a norm's own attack, against the passes it has spent."""
+    """The best distance so far of a norm's own attack, against the passes it has spent.
+
+    Example:
+        >>> trace = evaluation.trace("l2")
+        >>> trace.distances.shape == (evaluation.samples, len(trace.passes))
+        True
+    """
 
     passes: NDArray[Any]
     """Numbers of forward plus backward passes, shape (marks,)."""

@@ -38,9 +38,11 @@ class Evaluation:
         chunks: Names of the chunks.
 
     Example:
-        >>> evaluation = evaluate("mnist-plain", "mnist-1000", limit=20, budget=100)  # doctest: +SKIP
-        >>> evaluation.robust_accuracy(0.1, "linf")  # doctest: +SKIP
-        >>> evaluation.robust_accuracy({"linf": 0.1, "l2": 1.0})  # doctest: +SKIP
+        >>> evaluation = pdpgd.evaluate("mnist-plain", "mnist-1000", norms=["linf", "l2"], limit=20, budget=50)
+        >>> evaluation.robust_accuracy(0.06, "linf")
+        0.65
+        >>> evaluation.robust_accuracy({"linf": 0.06, "l2": 0.7})  # against both at once
+        0.65
     """
 
     spec: RunSpec
@@ -304,7 +306,9 @@ def load_evaluation(folder: str | Path) -> Evaluation:
         UnfinishedError: Some jobs of the run are missing or damaged.
 
     Example:
-        >>> load_evaluation("runs/mnist").robust_accuracy(0.1, "linf")  # doctest: +SKIP
+        >>> evaluation = pdpgd.load_evaluation("runs/mnist")
+        >>> evaluation.robust_accuracy(0.06, "linf")
+        0.65
     """
     store = DiskStore(Path(folder).expanduser())
     spec = store.spec()

@@ -90,9 +90,9 @@ class RunSpec:
             range.
 
     Example:
-        >>> evaluation = load_evaluation("runs/mnist")  # doctest: +SKIP
-        >>> evaluation.spec.attack, evaluation.spec.budget  # doctest: +SKIP
-        ('auto', 1000)
+        >>> evaluation = pdpgd.load_evaluation("runs/mnist")
+        >>> evaluation.spec.attack, evaluation.spec.budget
+        ('auto', 50)
     """
 
     model: Mapping[str, Any]

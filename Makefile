@@ -1,27 +1,28 @@
-# Every target works on a fresh clone: the virtual environment is made, and filled, by the first one that needs it.
+# Every target works on a fresh clone: the first one that needs the virtual environment creates it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The constraints reach pip's build environments too, so that nothing pulls in another torch.
+# The constraints also apply to pip's build environments, so that no build installs another torch.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
 .PHONY: help demo test test-arithmetic check format docs bench bench-auto bench-evaluate bench-peers bench-port bench-report bench-rivals zoo clean
 
 help:
-	@echo "make demo        evaluate a shipped net on embedded images in every norm"
-	@echo "make test        run the tests"
-	@echo "make test-arithmetic  the numerical tests as other processors compute, with one thread and two"
-	@echo "make check       format, lint, types and import rules"
-	@echo "make format      rewrite the code in the house format"
-	@echo "make docs        the documentation, as a site in site/ that needs no network"
-	@echo "make bench       time of an attack step over a bare forward + backward pass"
-	@echo "make bench-evaluate  cost of an evaluation, and its bits on every engine, killed and resumed"
-	@echo "make bench-auto  what each part of auto is worth, and its cost as the work grows"
-	@echo "make bench-peers auto beside the public attacks at equal cost (needs ../shared/bench and CIFAR-10; hours)"
-	@echo "make bench-port  our attacks beside the public port of the paper's (needs ../shared/bench)"
-	@echo "make bench-report what a page of 1000 samples weighs, and how fast it opens (needs Chromium)"
-	@echo "make bench-rivals the rivals side by side (needs ../shared/bench; about an hour)"
-	@echo "make zoo         train the shipped nets again, into trained/ (hours)"
+	@echo "make demo             evaluate a shipped net on embedded images in every norm"
+	@echo "make test             run the tests"
+	@echo "make test-arithmetic  run the numerical tests with the arithmetic of other processors, with one and two threads"
+	@echo "make check            check format, lint, types and import contracts"
+	@echo "make format           format the code and fix lint errors"
+	@echo "make docs             build the documentation in site/, readable without a network"
+	@echo "make bench            time of an attack step relative to a bare forward + backward pass"
+	@echo "make bench-evaluate   overhead of an evaluation, and identical bits on every engine, also when killed and resumed"
+	@echo "make bench-auto       contribution of each part of auto, and how its running time grows"
+	@echo "make bench-peers      auto and public attacks at equal cost (needs ../shared/bench and CIFAR-10; hours)"
+	@echo "make bench-port       the paper's attacks and their public port (needs ../shared/bench)"
+	@echo "make bench-report     size and loading time of a report on 1000 samples (needs Chromium)"
+	@echo "make bench-rivals     all attacks of the catalogue side by side (needs ../shared/bench; about an hour)"
+	@echo "make zoo              train the shipped nets again, into trained/ (hours)"
+	@echo "make clean            delete the virtual environment, caches and build products"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -30,7 +31,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[cli]"
 	@touch $@
 
-# adv-lib asks for visdom, which does not build, and for torchvision, which its attacks do not need.
+# adv-lib depends on visdom, which does not build, and on torchvision, which its attacks do not use.
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[dev]"
 	$(PIP) --no-deps adv-lib
@@ -40,7 +41,7 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[docs]"
 	@touch $@
 
-# ../shared/bench imports torchvision, which asks for more than is used there.
+# ../shared/bench imports torchvision; its dependencies are not needed there.
 $(VENV)/.port: constraints.txt $(VENV)/.dev
 	$(PIP) --no-deps torchvision
 	@touch $@
@@ -48,7 +49,7 @@ $(VENV)/.port: constraints.txt $(VENV)/.dev
 demo: $(VENV)/.demo
 	$(BIN)/pdpgd demo
 
-# A worker a core, each with one torch thread; Ray, Chromium and the memory tests stay together on one worker each.
+# One worker per core, each with one torch thread; the tests of Ray, of Chromium and of memory run on one worker each.
 TEST := $(BIN)/python -m pytest -q -n auto --maxprocesses 8
 
 test: $(VENV)/.dev

@@ -57,13 +57,13 @@ def parts() -> dict[str, AutoConfig]:
     """Return each part by name, with the config that removes it."""
     return {
         "chosen classes": replace(WHOLE, rank_from=sys.maxsize),
-        "steady descents (far ones instead)": _instead(STEADY, FAR),
-        "far descents (steady ones instead)": _instead(FAR, STEADY),
-        "near descents (far ones instead)": _instead(NEAR, FAR),
-        "hops (steady, far and near ones instead)": replace(WHOLE, then=(STEADY, FAR, NEAR)),
-        "short descents (twice as long ones instead)": replace(WHOLE, min_descent_steps=2 * WHOLE.min_descent_steps),
-        "memory of the slope": _styles(memory=0.0),
-        "trust that adapts": _styles(adaptive=False),
+        "steady descents (far descents instead)": _instead(STEADY, FAR),
+        "far descents (steady descents instead)": _instead(FAR, STEADY),
+        "near descents (far descents instead)": _instead(NEAR, FAR),
+        "hops (steady, far and near descents instead)": replace(WHOLE, then=(STEADY, FAR, NEAR)),
+        "short descents (twice the length instead)": replace(WHOLE, min_descent_steps=2 * WHOLE.min_descent_steps),
+        "running mean of the gradient": _styles(memory=0.0),
+        "adaptive trust": _styles(adaptive=False),
         "overshoot": _styles(overshoot=0.0),
         "polish": replace(WHOLE, polish_share=0.0),
         "start in l1 (l0 only)": _tactics(lambda tactic: replace(tactic, relaxed=0.0)),
@@ -98,7 +98,7 @@ def main() -> int:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     print("\n".join(lines), flush=True)
-    for part, config in {**parts(), "all of it: the paper's attack": None}.items():
+    for part, config in {**parts(), "everything: the paper's attack instead": None}.items():
         cells, worse, count = [], 0, 0
         for norm in NORMS:
             if "l0 only" in part and norm != "l0":
@@ -115,9 +115,10 @@ def main() -> int:
     if options.table:
         first, last = options.samples
         heading = (
-            "# What each part of auto is worth\n\nWritten by `make bench-auto`. "
-            f"Mean distance without a part over that with it, {options.budget} passes, images {first} to {last - 1}, "
-            f"seeds {SEEDS}; " + " / ".join(NETS) + ".\n\n"
+            "# What each part of auto contributes\n\nWritten by `make bench-auto`. Mean distance without a part, relative "
+            f"to that of the complete attack: {options.budget} passes, images {first} to {last - 1}, mean over seeds "
+            f"{' and '.join(map(str, SEEDS))}. Each cell shows {' / '.join(NETS)}. A ratio above 1 means that the part "
+            "helps; the last column counts these.\n\n"
         )
         options.table.write_text(heading + "\n".join(lines) + "\n")
     return 0

@@ -1,4 +1,4 @@
-"""What the rows of against_peers.py say: who is smallest where, by how much, and on how many samples."""
+"""The page on against_peers.py: which attack has the smallest distances, by how much, and on how many samples."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 OURS = "auto"
 PAPER = "paper, 10 restarts"
-# Two distances are a tie if they differ by no more than this share.
+# Relative difference up to which two distances are a tie.
 TIE = 1e-3
-# Distances as a table has them, by norm.
+# Decimal places of distances in the tables.
 DIGITS = {"linf": 4, "l2": 3, "l1": 2, "l0": 2}
 
 Row = dict[str, Any]
@@ -33,14 +33,14 @@ class Cell:
         return [name for name in self.distances if name not in (OURS, PAPER)]
 
     def mean(self, attack: str) -> float:
-        """Inf unless every sample was fooled: a mean over the easy ones would flatter."""
+        """Return the mean distance: inf unless all samples were fooled, as a mean over the easy ones looks too good."""
         return float(self.distances[attack].mean())
 
     def best_peer(self) -> str:
         return min(self.peers, key=self.mean)
 
     def optimality(self, attack: str, among: Iterable[str]) -> float:
-        """1: as small as the best of all on every sample; 0: never below the largest of these."""
+        """Return 1 if the attack equals the envelope on every sample, and 0 if no distance is below its maximum."""
         envelope = np.min([self.distances[name] for name in among], axis=0)
         top = envelope.max()
         area = np.minimum(self.distances[attack], top).mean()
@@ -65,22 +65,23 @@ def report(rows: list[Row], samples: list[int]) -> str:
         (cell for cell in map(Cell, grouped.values()) if OURS in cell.distances),
         key=lambda cell: (models.index(cell.model), list(DIGITS).index(cell.norm), cell.budget),
     )
-    contested = [cell for cell in cells if cell.peers]
+    compared = [cell for cell in cells if cell.peers]
     restarted = [cell for cell in cells if PAPER in cell.distances]
     sections = (
-        ("Mean distance", _means, contested),
-        ("With a fifth of the passes", _fifth, contested),
+        ("Mean distance", _means, compared),
+        ("With a fifth of the passes", _fifth, compared),
         ("Against the paper's attack with ten restarts and fine-tuning", _restarts, restarted),
-        ("Sample by sample", _samples, contested),
-        ("Local optimality", _optimality, contested),
-        ("All attacks", _everyone, contested),
+        ("Sample by sample", _samples, compared),
+        ("Local optimality", _optimality, compared),
+        ("All attacks", _everyone, compared),
     )
     parts = [
-        f"# auto beside the public attacks\n\nImages {samples[0]} to {samples[1] - 1}, those the model gets right; "
-        "seed 0. Written by `make bench-peers`; every point was judged again by a harness that none of the attacks "
-        "knows. A budget counts forward + backward passes a sample. `not all`: some sample was not fooled."
+        f"# auto compared with public attacks\n\nWritten by `make bench-peers`. Correctly classified images among images "
+        f"{samples[0]} to {samples[1] - 1}; seed 0. Every adversarial example was verified by a harness that is "
+        "independent of the attacks. A budget is the maximum number of forward + backward passes per sample. "
+        "`not all`: not all samples were fooled."
     ]
-    # A part that has nothing to say yet is left out.
+    # Sections without data are left out.
     for title, write, about in sections:
         body = write(about) if about else ""
         if body:
@@ -106,8 +107,8 @@ def _means(cells: list[Cell]) -> str:
                 *(cell.number(cell.mean(peer)), f"{ours / cell.mean(peer):.3f}"),
             ]
         )
-    header = ["model", "norm", "budget", "passes spent", "found", "auto", "best peer", "its mean", "ratio"]
-    return f"The smallest mean of all in {ahead} of {len(cells)} cells.\n\n" + _table(header, lines)
+    header = ["model", "norm", "budget", "passes spent", "success", "auto", "best peer", "its mean", "ratio"]
+    return f"`auto` has the smallest mean distance in {ahead} of {len(cells)} cells.\n\n" + _table(header, lines)
 
 
 def _fifth(cells: list[Cell]) -> str:
@@ -126,7 +127,8 @@ def _fifth(cells: list[Cell]) -> str:
     if not lines:
         return ""
     header = ["model", "norm", f"auto at {small}", f"best peer at {large}", "its mean", "ratio"]
-    return f"At least as good in {ahead} of {len(lines)} cells.\n\n" + _table(header, lines)
+    lead = f"With {small} passes, `auto` is at least as good as the best peer with {large} in {ahead} of {len(lines)} cells."
+    return f"{lead}\n\n" + _table(header, lines)
 
 
 def _restarts(cells: list[Cell]) -> str:
@@ -138,12 +140,12 @@ def _restarts(cells: list[Cell]) -> str:
         ]
         for cell in cells
     ]
-    lead = "The authors' rates, ten restarts and fine-tuning; the gradient step is projected first, as by default."
+    lead = "The paper's attack uses the authors' learning rates and projects the gradient step first (our default)."
     return f"{lead}\n\n" + _table(["model", "norm", "auto", "passes", "paper's", "passes", "ratio"], lines)
 
 
 def _samples(cells: list[Cell]) -> str:
-    """Pooled over the models: the logarithm of the ratio is comparable between them."""
+    """Compare per sample, pooled over the models: the logarithm of the ratio is comparable between them."""
     from scipy.stats import wilcoxon
 
     pooled: dict[tuple[str, int, str], list[Array]] = {}
@@ -151,7 +153,7 @@ def _samples(cells: list[Cell]) -> str:
         for peer in cell.peers:
             with np.errstate(invalid="ignore"):
                 ratio = np.log(cell.distances[OURS]) - np.log(cell.distances[peer])
-            # Neither found: a tie.
+            # If both are inf, it is a tie.
             pooled.setdefault((cell.norm, cell.budget, peer), []).append(np.nan_to_num(ratio, nan=0.0))
     lines = []
     for (norm, budget, peer), parts in pooled.items():
@@ -162,8 +164,9 @@ def _samples(cells: list[Cell]) -> str:
         lines.append([norm, str(budget), peer, *counts, f"{p:.1e}"])
     header = ["norm", "budget", "peer", "auto smaller", "tie", "peer smaller", "Wilcoxon p"]
     return (
-        f"All models together. A tie is a difference of at most {TIE:.1%}; p is that of the one-sided signed-rank test "
-        "on the logarithms of the ratios, for distances that are not smaller.\n\n" + _table(header, lines)
+        f"Number of samples, over all models. A tie is a difference of at most {TIE:.1%}. p is the p-value of a one-sided "
+        "Wilcoxon signed-rank test on the logarithms of the ratios; the null hypothesis is that the distances of `auto` "
+        "are not smaller.\n\n" + _table(header, lines)
     )
 
 
@@ -179,10 +182,11 @@ def _optimality(cells: list[Cell]) -> str:
                 *(second, f"{cell.optimality(second, equal):.3f}", longer),
             ]
         )
-    header = ["model", "norm", "budget", "auto", "best peer", "its", "auto, if the paper's 11,000 passes are in"]
+    header = ["model", "norm", "budget", "auto", "best peer", "its value", "auto, if the paper's ten restarts are included"]
     return (
-        "1 - (A - A\\*) / (A0 - A\\*), where A is the mean of min(distance, e), A\\* that of the envelope of all "
-        "attacks at the budget, and A0 = e the largest distance of the envelope.\n\n" + _table(header, lines)
+        "1 - (A - A\\*) / (A0 - A\\*), where A is the mean of min(distance, A0), A\\* the mean of the envelope (the smallest "
+        "distance per sample over all attacks at the budget), and A0 the maximum of the envelope. 1: as small as the "
+        "envelope on every sample.\n\n" + _table(header, lines)
     )
 
 
@@ -198,5 +202,5 @@ def _everyone(cells: list[Cell]) -> str:
             lines.append(
                 [cell.model, cell.norm, str(cell.budget), name, f"{found.mean():.0%}", cell.number(mean), passes]
             )
-    header = ["model", "norm", "budget", "attack", "found", "mean of those", "passes spent"]
+    header = ["model", "norm", "budget", "attack", "success", "mean of fooled", "passes spent"]
     return _table(header, lines)

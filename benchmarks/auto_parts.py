@@ -115,8 +115,8 @@ def main() -> int:
     if options.table:
         first, last = options.samples
         heading = (
-            "# What each part of auto contributes\n\nWritten by `make bench-auto`. Mean distance without a part, relative "
-            f"to that of the complete attack: {options.budget} passes, images {first} to {last - 1}, mean over seeds "
+            "# What each part of auto contributes\n\nWritten by `make bench-auto`. Mean distance without a part, "
+            f"relative to that of the complete attack: {options.budget} passes, images {first} to {last - 1}, mean over seeds "
             f"{' and '.join(map(str, SEEDS))}. Each cell shows {' / '.join(NETS)}. A ratio above 1 means that the part "
             "helps; the last column counts these.\n\n"
         )

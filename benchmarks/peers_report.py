@@ -76,8 +76,8 @@ def report(rows: list[Row], samples: list[int]) -> str:
         ("All attacks", _everyone, compared),
     )
     parts = [
-        f"# auto compared with public attacks\n\nWritten by `make bench-peers`. Correctly classified images among images "
-        f"{samples[0]} to {samples[1] - 1}; seed 0. Every adversarial example was verified by a harness that is "
+        f"# auto compared with public attacks\n\nWritten by `make bench-peers`. Correctly classified images among "
+        f"images {samples[0]} to {samples[1] - 1}; seed 0. Every adversarial example was verified by a harness that is "
         "independent of the attacks. A budget is the maximum number of forward + backward passes per sample. "
         "`not all`: not all samples were fooled."
     ]
@@ -127,8 +127,8 @@ def _fifth(cells: list[Cell]) -> str:
     if not lines:
         return ""
     header = ["model", "norm", f"auto at {small}", f"best peer at {large}", "its mean", "ratio"]
-    lead = f"With {small} passes, `auto` is at least as good as the best peer with {large} in {ahead} of {len(lines)} cells."
-    return f"{lead}\n\n" + _table(header, lines)
+    lead = f"With {small} passes, `auto` is at least as good as the best peer with {large} in"
+    return f"{lead} {ahead} of {len(lines)} cells.\n\n" + _table(header, lines)
 
 
 def _restarts(cells: list[Cell]) -> str:
@@ -164,9 +164,9 @@ def _samples(cells: list[Cell]) -> str:
         lines.append([norm, str(budget), peer, *counts, f"{p:.1e}"])
     header = ["norm", "budget", "peer", "auto smaller", "tie", "peer smaller", "Wilcoxon p"]
     return (
-        f"Number of samples, over all models. A tie is a difference of at most {TIE:.1%}. p is the p-value of a one-sided "
-        "Wilcoxon signed-rank test on the logarithms of the ratios; the null hypothesis is that the distances of `auto` "
-        "are not smaller.\n\n" + _table(header, lines)
+        f"Number of samples, over all models. A tie is a difference of at most {TIE:.1%}. p is the p-value of a "
+        "one-sided Wilcoxon signed-rank test on the logarithms of the ratios; the null hypothesis is that the distances "
+        "of `auto` are not smaller.\n\n" + _table(header, lines)
     )
 
 
@@ -182,10 +182,18 @@ def _optimality(cells: list[Cell]) -> str:
                 *(second, f"{cell.optimality(second, equal):.3f}", longer),
             ]
         )
-    header = ["model", "norm", "budget", "auto", "best peer", "its value", "auto, if the paper's ten restarts are included"]
+    header = [
+        "model",
+        "norm",
+        "budget",
+        "auto",
+        "best peer",
+        "its value",
+        "auto, if the paper's ten restarts are included",
+    ]
     return (
-        "1 - (A - A\\*) / (A0 - A\\*), where A is the mean of min(distance, A0), A\\* the mean of the envelope (the smallest "
-        "distance per sample over all attacks at the budget), and A0 the maximum of the envelope. 1: as small as the "
+        "1 - (A - A\\*) / (A0 - A\\*), where A is the mean of min(distance, A0), A\\* the mean of the envelope (the "
+        "smallest distance per sample over all attacks at the budget), and A0 the maximum of the envelope. 1: as small as the "
         "envelope on every sample.\n\n" + _table(header, lines)
     )
 

@@ -116,9 +116,9 @@ def main() -> int:
         first, last = options.samples
         heading = (
             "# What each part of auto contributes\n\nWritten by `make bench-auto`. Mean distance without a part, "
-            f"relative to that of the complete attack: {options.budget} passes, images {first} to {last - 1}, mean over seeds "
-            f"{' and '.join(map(str, SEEDS))}. Each cell shows {' / '.join(NETS)}. A ratio above 1 means that the part "
-            "helps; the last column counts these.\n\n"
+            f"relative to that of the complete attack: {options.budget} passes, images {first} to {last - 1}, mean "
+            f"over seeds {' and '.join(map(str, SEEDS))}. Each cell shows {' / '.join(NETS)}. A ratio above 1 means "
+            "that the part helps; the last column counts these.\n\n"
         )
         options.table.write_text(heading + "\n".join(lines) + "\n")
     return 0

@@ -165,8 +165,8 @@ def _samples(cells: list[Cell]) -> str:
     header = ["norm", "budget", "peer", "auto smaller", "tie", "peer smaller", "Wilcoxon p"]
     return (
         f"Number of samples, over all models. A tie is a difference of at most {TIE:.1%}. p is the p-value of a "
-        "one-sided Wilcoxon signed-rank test on the logarithms of the ratios; the null hypothesis is that the distances "
-        "of `auto` are not smaller.\n\n" + _table(header, lines)
+        "one-sided Wilcoxon signed-rank test on the logarithms of the ratios; the null hypothesis is that the "
+        "distances of `auto` are not smaller.\n\n" + _table(header, lines)
     )
 
 
@@ -193,8 +193,8 @@ def _optimality(cells: list[Cell]) -> str:
     ]
     return (
         "1 - (A - A\\*) / (A0 - A\\*), where A is the mean of min(distance, A0), A\\* the mean of the envelope (the "
-        "smallest distance per sample over all attacks at the budget), and A0 the maximum of the envelope. 1: as small as the "
-        "envelope on every sample.\n\n" + _table(header, lines)
+        "smallest distance per sample over all attacks at the budget), and A0 the maximum of the envelope. 1: as "
+        "small as the envelope on every sample.\n\n" + _table(header, lines)
     )
 
 

@@ -21,13 +21,13 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 NUMERICAL = (
     *(f"tests/{name}" for name in ("properties", "contracts", "unit/attacks", "unit/baselines", "unit/training")),
-    *(f"tests/unit/test_{name}.py" for name in ("criteria", "custom_norm", "norms")),
+    *(f"tests/unit/test_{name}.py" for name in ("criteria", "custom_norm", "examples", "norms")),
     *(f"tests/unit/models/test_{name}.py" for name in ("paper_nets", "normalization")),
     "tests/unit/data/test_folders.py",
     *(f"tests/unit/runs/test_{name}.py" for name in ("metrics", "reliability")),
     *(
         f"tests/unit/evaluation/test_{name}.py"
-        for name in ("eight_bit", "guard", "late_gain", "referee", "sanity", "work")
+        for name in ("eight_bit", "guard", "job", "late_gain", "referee", "sanity")
     ),
     "tests/end_to_end/test_arithmetic.py",
 )

@@ -69,9 +69,15 @@ def test_a_worker_that_dies_loses_nothing_that_was_done(
 
 
 def alive(processes: list[Any]) -> list[Any]:
-    for process in processes:
-        process.join(PATIENCE)
-    return [process for process in processes if process.is_alive()]
+    """Return the processes that do not end.
+
+    Asked again and again: the pool's own thread waits for the same processes, and for a moment one that it has just
+    waited for looks alive to everyone else.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while (left := [process for process in processes if process.is_alive()]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
 
 
 def test_a_chunk_that_fails_is_named_and_the_others_are_stored(

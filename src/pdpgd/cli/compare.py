@@ -161,16 +161,15 @@ def _statistics(comparison: Comparison, norm: str) -> Table:
     from pdpgd.runs.metrics import PARTIAL
 
     statistics = comparison.statistics(norm)
-    numbers = {row["attack"]: row for row in comparison.as_json()[norm]["attacks"]}
     # Headings in two lines where that is narrower, so that the table fits into 80 columns.
     headings = ("fooled", "mean", "robust\nacc.", "best", "mean\ngap", "max\ngap", "passes", "seconds")
     table = _table("", headings)
     for row in comparison.of(norm):
-        mine, found = statistics[row.label], numbers[row.label]
-        mean = "-" if found["mean_distance"] is None else f"{found['mean_distance']:.4g}"
+        mine = statistics[row.label]
+        mean = "-" if row.mean_distance is None else f"{row.mean_distance:.4g}"
         table.add_row(
             row.label + _broken(row),
-            f"{found['fooled'] / max(1, found['right']):.1%}",
+            f"{row.fooled / max(1, row.correct):.1%}",
             f"{mean}{PARTIAL}" if row.searched and not row.fooled_all else mean,
             f"{mine.mean_accuracy:.2%}",
             str(mine.times_best),

@@ -163,6 +163,8 @@ def show(
     console: Console, evaluation: Evaluation, requirements: list[Requirement], radii: list[tuple[str, float]]
 ) -> None:
     """Print the results for people."""
+    from pdpgd.runs.summary import run_cost
+
     spec = evaluation.spec
     budget = f", {spec.budget} passes per sample and norm" if spec.budget else ""
     console.print(
@@ -184,32 +186,34 @@ def show(
     for requirement in requirements:
         word = "met" if requirement.met(evaluation) else "NOT MET"
         console.print(f"Required {requirement.text}: {word} (measured {requirement.found(evaluation):.4g})")
-    passes = evaluation.as_json()
+    cost = run_cost(evaluation)
     console.print(
-        f"{sum(passes['backwards'].values()):,} backward and {sum(passes['forwards'].values()):,} forward passes, "
-        f"{passes['seconds']:.0f} s of computation. Results: {evaluation.folder}",
+        f"{cost.backwards.total:,} backward and {cost.forwards.total:,} forward passes, "
+        f"{cost.seconds:.0f} s of computation. Results: {evaluation.folder}",
         soft_wrap=True,
     )
 
 
 def _table(evaluation: Evaluation) -> Table:
     from pdpgd.runs.metrics import PARTIAL
+    from pdpgd.runs.summary import norm_summary
 
     table = plain_table("Smallest perturbations that fool the model")
     table.add_column("norm")
     for heading in ("fooled", "not fooled", "unverified", "mean", "median", "8-bit median", "fragile"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for norm, numbers in evaluation.as_json()["norms"].items():
-        counts = numbers["counts"]
+    for norm in evaluation.norms:
+        numbers = norm_summary(evaluation, norm)
         mean, *medians = (
-            "-" if numbers[name] is None else f"{numbers[name]:.3g}" for name in ("mean", "median", "median_8bit")
+            "-" if distance is None else f"{distance:.3g}"
+            for distance in (numbers.mean, numbers.median, numbers.median_8bit)
         )
         table.add_row(
             norm,
-            *(str(counts[name]) for name in ("fooled", "not fooled", "unverified")),
+            *(str(numbers.counts[name]) for name in ("fooled", "not fooled", "unverified")),
             mean if evaluation.fooled_all(norm) else f"{mean}{PARTIAL}",
             *medians,
-            str(numbers["fragile"]),
+            str(numbers.fragile),
         )
     return table
 

@@ -15,6 +15,7 @@ from pdpgd.report.inputs import ReportedModel
 from pdpgd.report.table import Table, TableCell, number_cell, table_of, text_cell
 from pdpgd.runs.receipts import HISTORY, read_history
 from pdpgd.runs.result import Evaluation
+from pdpgd.runs.summary import run_cost
 
 # The mark of a check on the page, by whether it passed; the style sheet has a class for each.
 MARKS = {True: "passed", False: "alarm", None: "not run"}
@@ -139,13 +140,13 @@ def _costs(model: ReportedModel, number: int) -> Table:
 
 
 def _cost(run: Evaluation) -> Sequence[TableCell]:
-    numbers = run.as_json()
-    passes = [numbers["forwards"][who] + numbers["backwards"][who] for who in ("attacks", "checks")]
+    cost = run_cost(run)
     return (
-        *(number_cell(each) for each in passes),
-        TableCell(round(numbers["seconds"], 3), shown=f"{numbers['seconds']:,.1f}"),
+        number_cell(cost.forwards.attacks + cost.backwards.attacks),
+        number_cell(cost.forwards.checks + cost.backwards.checks),
+        TableCell(round(cost.seconds, 3), shown=f"{cost.seconds:,.1f}"),
         number_cell(run.spec.seed),
-        text_cell(numbers["spec"][:16]),
+        text_cell(run.spec.digest()[:16]),
     )
 
 

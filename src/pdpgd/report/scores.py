@@ -22,6 +22,7 @@ from pdpgd.report.table import (
     text_cell,
 )
 from pdpgd.runs import metrics, records
+from pdpgd.runs.summary import norm_summary
 
 LEAD = (
     "Means and medians are of distances: the mean over the fooled samples, the median over all correctly classified "
@@ -45,18 +46,17 @@ def numbers(inputs: ReportInputs) -> Section:
 def _run_numbers(models: Sequence[ReportedModel]) -> Table:
     rows = []
     for model in models:
-        found = model.evaluation.as_json()["norms"]
         for norm in model.norms:
-            numbers, counts = found[norm], found[norm]["counts"]
-            sizes = (numbers[name] for name in ("median", "median_8bit"))
+            numbers = norm_summary(model.evaluation, norm)
+            sizes = (numbers.median, numbers.median_8bit)
             rows.append(
                 [
                     *([text_cell(model.label)] if len(models) > 1 else []),
                     text_cell(norm),
-                    *(number_cell(counts[name]) for name in records.STATUSES),
-                    mean_cell(numbers["mean"], norm, whole=model.evaluation.fooled_all(norm)),
+                    *(number_cell(numbers.counts[name]) for name in records.STATUSES),
+                    mean_cell(numbers.mean, norm, whole=model.evaluation.fooled_all(norm)),
                     *(distance_cell(np.nan if size is None else size, norm) for size in sizes),
-                    number_cell(numbers["fragile"]),
+                    number_cell(numbers.fragile),
                 ]
             )
     first = ("model",) if len(models) > 1 else ()
@@ -70,23 +70,21 @@ def _comparison_numbers(model: ReportedModel, norm: str, id: str) -> list[Table]
     comparison = model.comparison
     assert comparison is not None
     statistics, accuracies = comparison.statistics(norm), comparison.accuracies(norm)
-    numbers = {row["attack"]: row for row in comparison.as_json()[norm]["attacks"]}
-    partial = {row.label for row in comparison.of(norm) if row.searched and not row.fooled_all}
     rows = []
-    for label, mine in statistics.items():
-        found = numbers[label]
+    for row in comparison.of(norm):
+        mine, seconds = statistics[row.label], row.seconds()
         rows.append(
             [
-                text_cell(label),
-                share_cell(found["fooled"] / max(1, found["right"])),
-                mean_cell(found["mean_distance"], norm, whole=label not in partial),
+                text_cell(row.label),
+                share_cell(row.fooled / max(1, row.correct)),
+                mean_cell(row.mean_distance, norm, whole=row.fooled_all or not row.searched),
                 share_cell(mine.mean_accuracy),
                 number_cell(mine.times_best),
                 TableCell(mine.mean_gap, shown=f"{100 * mine.mean_gap:.2f}"),
                 TableCell(mine.max_gap, shown=f"{100 * mine.max_gap:.2f}"),
-                number_cell(found["broken"]),
-                number_cell(round(found["passes"])),
-                TableCell(found["seconds"], shown=f"{found['seconds']:.1f}"),
+                number_cell(row.broken),
+                number_cell(round(row.passes())),
+                TableCell(seconds, shown=f"{seconds:.1f}"),
             ]
         )
     if not rows:

@@ -70,6 +70,22 @@ class Row:
         return self.searched and not self.fooled_all
 
     @property
+    def correct(self) -> int:
+        """Number of correctly classified samples."""
+        return int((self.distances > 0).sum())
+
+    @property
+    def fooled(self) -> int:
+        """Number of correctly classified samples for which an adversarial example was found."""
+        return int(metrics.fooled(self.distances).sum())
+
+    @property
+    def mean_distance(self) -> float | None:
+        """Mean distance of the fooled samples; None if there are none, or if the attack was run at given radii."""
+        mean = metrics.mean(self.distances)
+        return mean if self.searched and np.isfinite(mean) else None
+
+    @property
     def broken(self) -> int:
         """Number of samples on which the attack raised an error."""
         assert self.evaluation is not None
@@ -83,7 +99,7 @@ class Row:
         """
         assert self.evaluation is not None
         spent = sum(each.forwards.attacks + each.backwards.attacks for each in self.evaluation.stats)
-        return spent / max(1, int((self.distances > 0).sum()))
+        return spent / max(1, self.correct)
 
     def seconds(self) -> float:
         """Compute the wall time of the attack.
@@ -182,8 +198,6 @@ class Comparison:
     def _row_as_json(self, row: Row) -> dict[str, Any]:
         if row.evaluation is None:
             return {"attack": row.label, "failure": row.failure}
-        mean = metrics.mean(row.distances)
-        correct = row.distances > 0
         return {
             "attack": row.label,
             "failure": None,
@@ -191,11 +205,11 @@ class Comparison:
             "settings": dict(row.evaluation.spec.settings),
             "budget": row.evaluation.spec.budget,
             "made_with": dict(row.evaluation.spec.made_with),
-            "samples": len(correct),
-            "right": int(correct.sum()),
-            "fooled": int(np.isfinite(row.distances[correct]).sum()),
+            "samples": len(row.distances),
+            "right": row.correct,
+            "fooled": row.fooled,
             "broken": row.broken,
-            "mean_distance": mean if row.searched and np.isfinite(mean) else None,
+            "mean_distance": row.mean_distance,
             "robust_accuracy": self.accuracies(row.norm)[row.label].tolist(),
             **asdict(self.statistics(row.norm)[row.label]),
             "passes": row.passes(),

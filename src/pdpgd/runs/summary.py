@@ -1,8 +1,9 @@
-"""Summary of a run: its numbers as the entries of summary.json, and as a table in text."""
+"""Summary of a run: its numbers by norm and its cost, as the entries of summary.json, and as a table in text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +19,66 @@ DECILES = tuple(share / 10 for share in range(1, 10))
 """Shares of the correctly classified samples for which the summary has the radius that fools them."""
 
 
+@dataclass(frozen=True)
+class NormSummary:
+    """Numbers of a run in one norm; a distance that does not exist is None."""
+
+    counts: Mapping[str, int]
+    """Number of samples by status."""
+    mean: float | None
+    """Mean distance of the fooled samples."""
+    median: float | None
+    """Median distance of the correctly classified samples; None if more than half were not fooled."""
+    fooled_8bit: int
+    """Number of samples that are still fooled after quantization to 8 bits."""
+    mean_8bit: float | None
+    median_8bit: float | None
+    deciles: tuple[float | None, ...]
+    """Radii that fool the shares `DECILES` of the correctly classified samples."""
+    fragile: int
+    """Number of adversarial examples whose predicted class rounding may decide."""
+    found_by: Mapping[str, int]
+    """Number of adversarial examples by the attack that found them."""
+
+
+def norm_summary(evaluation: Evaluation, norm: str) -> NormSummary:
+    """Compute the numbers of a run in one norm."""
+    distances, quantized = evaluation.distances(norm), evaluation.column("distance_8bit", norm)
+    return NormSummary(
+        counts=evaluation.counts(norm),
+        mean=_number(metrics.mean(distances)),
+        median=_number(metrics.quantile(distances, 0.5)),
+        fooled_8bit=int(metrics.fooled(quantized).sum()),
+        mean_8bit=_number(metrics.mean(quantized)),
+        median_8bit=_number(metrics.quantile(quantized, 0.5)),
+        deciles=tuple(_number(metrics.quantile(distances, share)) for share in DECILES),
+        fragile=int(evaluation.column("fragile", norm).sum()),
+        found_by=_counted(evaluation.column("source", norm)),
+    )
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """Passes and time of a whole run."""
+
+    forwards: Passes
+    backwards: Passes
+    seconds: float
+
+
+def run_cost(evaluation: Evaluation) -> RunCost:
+    """Sum up the cost of all jobs of a run; passes of the attacks are those whose adversarial examples count."""
+    every = (*evaluation.stats, *evaluation.check_stats)
+    return RunCost(
+        _passes(evaluation, lambda stats: stats.forwards),
+        _passes(evaluation, lambda stats: stats.backwards),
+        sum(each.seconds for each in every),
+    )
+
+
 def as_json(evaluation: Evaluation) -> dict[str, Any]:
     """Return the entries of summary.json."""
+    cost = run_cost(evaluation)
     spec, reliability = evaluation.spec, evaluation.reliability
     return {
         "model": dict(spec.model),
@@ -30,10 +89,10 @@ def as_json(evaluation: Evaluation) -> dict[str, Any]:
         "folder": None if evaluation.folder is None else str(evaluation.folder),
         "samples": evaluation.samples,
         "clean_accuracy": evaluation.clean_accuracy,
-        "norms": {norm: _norm_as_json(evaluation, norm) for norm in evaluation.norms},
-        "forwards": _passes(evaluation, lambda stats: stats.forwards),
-        "backwards": _passes(evaluation, lambda stats: stats.backwards),
-        "seconds": sum(each.seconds for each in (*evaluation.stats, *evaluation.check_stats)),
+        "norms": {norm: _norm_as_json(norm_summary(evaluation, norm)) for norm in evaluation.norms},
+        "forwards": asdict(cost.forwards),
+        "backwards": asdict(cost.backwards),
+        "seconds": cost.seconds,
         "reliability": {
             "verdict": reliability.word,
             "alarms": [check.name for check in reliability.alarms],
@@ -43,26 +102,15 @@ def as_json(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _norm_as_json(evaluation: Evaluation, norm: str) -> dict[str, Any]:
-    distances, quantized = evaluation.distances(norm), evaluation.column("distance_8bit", norm)
-    return {
-        "counts": evaluation.counts(norm),
-        "mean": _number(metrics.mean(distances)),
-        "median": _number(metrics.quantile(distances, 0.5)),
-        "fooled_8bit": int(metrics.fooled(quantized).sum()),
-        "mean_8bit": _number(metrics.mean(quantized)),
-        "median_8bit": _number(metrics.quantile(quantized, 0.5)),
-        "deciles": [_number(metrics.quantile(distances, share)) for share in DECILES],
-        "fragile": int(evaluation.column("fragile", norm).sum()),
-        "found_by": _counted(evaluation.column("source", norm)),
-    }
+def _norm_as_json(numbers: NormSummary) -> dict[str, Any]:
+    return {**asdict(numbers), "deciles": list(numbers.deciles)}
 
 
-def _passes(evaluation: Evaluation, passes: Callable[[ChunkStats], Passes]) -> dict[str, int]:
+def _passes(evaluation: Evaluation, passes: Callable[[ChunkStats], Passes]) -> Passes:
     """Count the passes of the attacks, and those of the referee, the cheap attacks and the other checks."""
     attacks = sum(passes(each).attacks for each in evaluation.stats)
     total = sum(passes(each).total for each in (*evaluation.stats, *evaluation.check_stats))
-    return {"attacks": attacks, "checks": total - attacks}
+    return Passes(attacks, total - attacks)
 
 
 def _number(value: float) -> float | None:
@@ -81,18 +129,19 @@ def as_text(evaluation: Evaluation) -> str:
     lines = [f"{evaluation.samples} samples of {name}, {accuracy:.1%} correctly classified"]
     form = "{:<6}{:>10}{:>12}{:>12}{:>12}{:>12}{:>14}{:>9}"
     lines.append(form.format("norm", "fooled", "not fooled", "unverified", "mean", "median", "median 8 bit", "fragile"))
-    for norm, numbers in as_json(evaluation)["norms"].items():
-        counts = numbers["counts"]
+    for norm in evaluation.norms:
+        numbers = norm_summary(evaluation, norm)
+        counts = numbers.counts
         lines.append(
             form.format(
                 norm,
                 counts[records.FOOLED],
                 counts[records.NOT_FOOLED],
                 counts[records.UNVERIFIED],
-                _shown(numbers["mean"]) + ("" if evaluation.fooled_all(norm) else metrics.PARTIAL),
-                _shown(numbers["median"]),
-                _shown(numbers["median_8bit"]),
-                numbers["fragile"],
+                _shown(numbers.mean) + ("" if evaluation.fooled_all(norm) else metrics.PARTIAL),
+                _shown(numbers.median),
+                _shown(numbers.median_8bit),
+                numbers.fragile,
             )
         )
     if not all(map(evaluation.fooled_all, evaluation.norms)):

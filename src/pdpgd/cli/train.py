@@ -32,7 +32,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    net = parser.add_argument_group("net and data")
+    _add_net(parser.add_argument_group("net and data"))
+    _add_training(parser.add_argument_group("training"))
+    _add_execution(parser.add_argument_group("execution and testing"))
+    parser.set_defaults(run=run)
+
+
+def _add_net(net: argparse._ArgumentGroup) -> None:
     net.add_argument("--data", required=True, help="name of a data set, an .npz file or a folder of images by class")
     net.add_argument("--data-dir", help="folder of the data set (default: search the usual places, then download)")
     net.add_argument("--test-data", help="data to test the net on; required with data of your own")
@@ -41,7 +47,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     net.add_argument("--name", required=True, help="name of the trained net")
     net.add_argument("--out", type=Path, default=Path("trained"), help="folder to write to (default: %(default)s)")
 
-    how = parser.add_argument_group("training")
+
+def _add_training(how: argparse._ArgumentGroup) -> None:
     how.add_argument("--inner", help="inner attack: none, pgd, fast or pdpgd (default: none)")
     how.add_argument(
         "--threat",
@@ -64,7 +71,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     how.add_argument("--augment", help="data augmentation: none or crop-flip (default: none)")
     how.add_argument("--seed", type=int, help="random seed of weights, sample order and attacks (default: 0)")
 
-    running = parser.add_argument_group("execution and testing")
+
+def _add_execution(running: argparse._ArgumentGroup) -> None:
     running.add_argument("--device", default="cpu", help="device to train on (default: %(default)s)")
     running.add_argument("--threads", type=int, help="CPU threads; the last bits of the weights depend on it")
     running.add_argument(
@@ -84,7 +92,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     running.add_argument(
         "--judge-images", type=int, default=1000, help="images to measure robust accuracy on (default: %(default)s)"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from pdpgd.errors import (
 )
 from pdpgd.evaluation.attack_call import DEFAULT_BUDGET
 from pdpgd.evaluation.evaluate import RunOptions, run_evaluation
-from pdpgd.evaluation.model_handle import DataSource, handle_of, samples_of
+from pdpgd.evaluation.model_handle import DataSource, ModelHandle, handle_of, samples_of
 from pdpgd.files import check_file, output_path, replace_file, sealed
 from pdpgd.models.normalization import NormalizationChoice
 from pdpgd.paper import MODEL_KINDS, PAPER_RADII, START_RADIUS, paper_case
@@ -46,9 +46,6 @@ PRESETS = ("paper",)
 QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 # Number of held-out samples that settings are selected on.
 TUNED_ON = 50
-
-Evaluate = Callable[[str, Samples, AttackSpec, Path | None], Evaluation]
-"""(title, samples, attack, directory) -> evaluation of the attack on the samples."""
 
 
 @renamed_keyword("normalisation", "normalization")
@@ -140,14 +137,7 @@ def compare(
     held_out = _held_out(every, count) if tune else None
     case = _case(like, model, every.name, required=preset is not None)
     thresholds = _thresholds(radii or {}, norms, case)
-    asked = [
-        (norm, _resolved(spec, norm, case if preset else None, budget, thresholds.get(norm)))
-        for norm in norms
-        for spec in specs
-        if catalogue.info_of(spec.name).can_do(norm)
-    ]
-    for norm, spec in asked:
-        _check_attack(spec, norm)
+    asked = _asked(specs, norms, case if preset else None, budget, thresholds)
     handle = handle_of(
         model,
         weights=weights,
@@ -165,35 +155,66 @@ def compare(
         workers=workers,
         address=address,
     )
-    listener = progress or ProgressListener()
-
-    def row(norm: str, spec: AttackSpec) -> Row:
-        def evaluated(title: str, part: Samples, attack: AttackSpec, place: Path | None) -> Evaluation:
-            return run_evaluation(
-                handle,
-                part,
-                attack,
-                norms=(norm,),
-                checks=False,
-                options=options,
-                folder=place,
-                progress=Retitled(listener, title),
-            )
-
-        place = None if folder is None else folder / norm / spec.label.replace(":", "-")
-        try:
-            tuned = spec if held_out is None else _tuned(spec, norm, held_out, place, evaluated)
-            return Row(spec, norm, evaluated(f"{norm} {spec.label}", samples, tuned, place), None)
-        except (MissingExtraError, AttackError, NoGradientError, UnfinishedError) as error:
-            return Row(spec, norm, None, str(error))
-
-    rows = [row(norm, spec) for norm, spec in asked]
+    run = _ComparisonRun(handle, samples, held_out, options, folder, progress or ProgressListener())
+    rows = [run.row(norm, spec) for norm, spec in asked]
     found = {norm: thresholds.get(norm) or _quantiles([row for row in rows if row.norm == norm]) for norm in norms}
     comparison = Comparison(tuple(rows), found, folder)
     if folder is not None and folder.is_dir():
         content = f"{json.dumps(sealed(comparison.as_json()), indent=1)}\n".encode()
         replace_file(folder / NUMBERS, content)
     return comparison
+
+
+@dataclass(frozen=True)
+class _ComparisonRun:
+    """What the runs of one comparison share."""
+
+    handle: ModelHandle
+    samples: Samples
+    held_out: Samples | None
+    """Samples that settings are selected on; None if they are not selected."""
+    options: RunOptions
+    folder: Path | None
+    progress: ProgressListener
+
+    def row(self, norm: str, spec: AttackSpec) -> Row:
+        """Run an attack in a norm; if it fails, return the reason."""
+        place = None if self.folder is None else self.folder / norm / spec.label.replace(":", "-")
+        try:
+            tuned = spec if self.held_out is None else self._tuned(spec, norm, self.held_out, place)
+            return Row(spec, norm, self._evaluated(f"{norm} {spec.label}", norm, self.samples, tuned, place), None)
+        except (MissingExtraError, AttackError, NoGradientError, UnfinishedError) as error:
+            return Row(spec, norm, None, str(error))
+
+    def _tuned(self, spec: AttackSpec, norm: str, samples: Samples, place: Path | None) -> AttackSpec:
+        """Select the settings of an attack from the paper's grid; with one start each, as the paper did."""
+        choices = catalogue.info_of(spec.name).combinations(norm)
+        folder = None if place is None else place.with_name(f"{place.name}-tuning")
+        runs = [
+            self._evaluated(
+                f"{norm} {spec.name}, settings {number + 1} of {len(choices)}",
+                norm,
+                samples,
+                replace(spec, settings={**spec.settings, **choice}, restarts=None),
+                None if folder is None else folder / f"{number:02d}",
+            )
+            for number, choice in enumerate(choices)
+        ]
+        return replace(spec, settings=selected(norm, spec.settings, choices, runs))
+
+    def _evaluated(
+        self, title: str, norm: str, samples: Samples, attack: AttackSpec, folder: Path | None
+    ) -> Evaluation:
+        return run_evaluation(
+            self.handle,
+            samples,
+            attack,
+            norms=(norm,),
+            checks=False,
+            options=self.options,
+            folder=folder,
+            progress=Retitled(self.progress, title),
+        )
 
 
 def selected(
@@ -218,22 +239,6 @@ def selected(
     return {**settings, **choices[_smallest(runs, norm)]}
 
 
-def _tuned(spec: AttackSpec, norm: str, samples: Samples, place: Path | None, evaluated: Evaluate) -> AttackSpec:
-    """Select the settings of an attack from the paper's grid; with one start each, as the paper did."""
-    choices = catalogue.info_of(spec.name).combinations(norm)
-    folder = None if place is None else place.with_name(f"{place.name}-tuning")
-    runs = [
-        evaluated(
-            f"{norm} {spec.name}, settings {number + 1} of {len(choices)}",
-            samples,
-            replace(spec, settings={**spec.settings, **choice}, restarts=None),
-            None if folder is None else folder / f"{number:02d}",
-        )
-        for number, choice in enumerate(choices)
-    ]
-    return replace(spec, settings=selected(norm, spec.settings, choices, runs))
-
-
 def _strongest(runs: Sequence[Evaluation], norm: str, radius: float) -> int:
     """Return the run with the least robust accuracy; the first in a tie."""
     return int(np.argmin([metrics.robust_accuracy(run.own_distances(norm), radius) for run in runs]))
@@ -248,6 +253,25 @@ def _smallest(runs: Sequence[Evaluation], norm: str) -> int:
         return int(np.isinf(distances).sum()), math.inf if math.isnan(mean) else mean
 
     return min(range(len(runs)), key=rank)
+
+
+def _asked(
+    specs: Sequence[AttackSpec],
+    norms: Sequence[str],
+    case: tuple[str, str] | None,
+    budget: int | None,
+    radii: Mapping[str, tuple[float, ...]],
+) -> list[tuple[str, AttackSpec]]:
+    """Pair every norm with the attacks that can do it, with their budget or settings; refuse what one cannot do."""
+    asked = [
+        (norm, _resolved(spec, norm, case, budget, radii.get(norm)))
+        for norm in norms
+        for spec in specs
+        if catalogue.info_of(spec.name).can_do(norm)
+    ]
+    for norm, spec in asked:
+        _check_attack(spec, norm)
+    return asked
 
 
 def _resolved(

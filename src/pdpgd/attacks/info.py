@@ -50,6 +50,7 @@ class Library:
 
 ADV_LIB = Library("adv-lib", "adv_lib", "pip install --no-deps adv-lib", "adv-lib")
 FOOLBOX = Library("foolbox", "foolbox", "pip install 'pdpgd[foolbox]'", "Foolbox")
+PYAUTOATTACK = Library("pyautoattack", "pyautoattack", "pip install 'pdpgd[autoattack]'", "pyautoattack")
 ART = Library("adversarial-robustness-toolbox", "art", "pip install 'pdpgd[art]'", "ART")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from pdpgd.attacks.info import ADV_LIB, ART, FOOLBOX, AttackInfo, Library
+from pdpgd.attacks.info import ADV_LIB, ART, FOOLBOX, PYAUTOATTACK, AttackInfo, Library
 
 EVERY = ("linf", "l2", "l1", "l0")
 CONVEX = ("linf", "l2", "l1")
@@ -234,6 +234,28 @@ _BASELINES = (
         targeted=False,
     ),
     AttackInfo(
+        name="autoattack",
+        norms=CONVEX,
+        about="AutoAttack: APGD-CE, APGD-T, FAB-T and Square in turn, at a radius",
+        citation="Croce & Hein 2020, arXiv:2003.01690; l1: arXiv:2103.01208",
+        cost="9766 passes a radius (10 classes)",
+        factory="pdpgd.baselines.autoattack:AutoAttack",
+        kind="ball",
+        library=PYAUTOATTACK,
+        targeted=False,
+    ),
+    AttackInfo(
+        name="apgd-ce",
+        norms=CONVEX,
+        about="APGD-CE: APGD on the cross-entropy, as in AutoAttack",
+        citation="Croce & Hein 2020, arXiv:2003.01690; l1: arXiv:2103.01208",
+        cost="1f + 1b",
+        factory="pdpgd.baselines.autoattack:AutoAttackAPGD",
+        kind="ball",
+        library=PYAUTOATTACK,
+        targeted=False,
+    ),
+    AttackInfo(
         name="fab-t",
         norms=CONVEX,
         about="FAB-T: FAB towards each of the likeliest classes in turn",
@@ -289,6 +311,21 @@ _SECOND_SOURCES = (
     _also("jsma", ART, "art:ArtJSMA", "2f + 1b a target"),
     _also("pgd", ADV_LIB, "advlib_ball:AdvLibPGD", "1f + 1b", norms=("linf",)),
     _also("one-pixel", ART, "art:ArtPixel", "400f"),
+    _also("apgd-t", PYAUTOATTACK, "autoattack:AutoAttackAPGDT", "1f + 1b a target"),
+    # Within a radius, unlike the first implementation: it stops at the first target that leads into the ball.
+    replace(_also("fab-t", PYAUTOATTACK, "autoattack:AutoAttackFABT", "2f + 1b a target"), kind="ball"),
+    AttackInfo(
+        name="square@pyautoattack",
+        norms=CONVEX,
+        about="Square, as pyautoattack has it",
+        citation="Andriushchenko et al. 2020, arXiv:1912.00049; l1: arXiv:2103.01208",
+        cost="1f",
+        factory="pdpgd.baselines.autoattack:AutoAttackSquare",
+        kind="ball",
+        library=PYAUTOATTACK,
+        targeted=False,
+        needs_gradients=False,
+    ),
 )
 _ATTACKS = {info.name: info for info in (*_OURS, *_BASELINES, *_SECOND_SOURCES)}
 ATTACKS: Mapping[str, AttackInfo] = MappingProxyType(_ATTACKS)

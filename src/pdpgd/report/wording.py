@@ -91,6 +91,9 @@ _ATTACKS = {
     "sigma-zero": f"{SIGMA}-zero",
     "apgd": "APGD",
     "apgd-t": "APGD-T",
+    "autoattack": "AutoAttack",
+    "apgd-ce": "APGD-CE",
+    "square": "Square",
     "superdeepfool": "SuperDeepFool",
     "vfga": "VFGA",
 }

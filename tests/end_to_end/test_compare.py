@@ -57,6 +57,21 @@ def test_the_same_command_repeats_no_work_and_gives_the_same_results(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("linf/*/receipts/*")} == written
 
 
+def test_autoattack_is_compared_at_the_radius_and_pays_what_it_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = [*CALL[:4], "4", *CALL[5:-1], "300"]
+    options = ("--norm", "linf", "--attacks", "auto,autoattack", "--radius", "linf:0.06")
+    found = compared(capsys, *options, out=tmp_path, call=call)["linf"]
+    auto, autoattack = found["attacks"]
+    assert found["radii"] == autoattack["settings"]["radii"] == [0.06]
+    assert (auto["attack"], autoattack["attack"]) == ("auto", "autoattack")
+    assert auto["right"] == autoattack["right"] == 4
+    assert 0 < autoattack["passes"] <= 305
+    for row in (auto, autoattack):
+        assert row["robust_accuracy"] != [1.0]
+
+
 def test_a_comparison_resumes_with_the_remaining_attacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = compared(capsys, "--norm", "linf", "--attacks", "auto", out=tmp_path)
     more = compared(capsys, "--norm", "linf", "--attacks", "auto,pgd", out=tmp_path)
@@ -193,12 +208,13 @@ def test_the_list_has_every_attack_with_its_source_and_what_is_missing(
     assert main(["attacks"]) == 0
     everything = capsys.readouterr().out
     assert "not installed" not in everything
-    for module in ("foolbox", "adv_lib", "art"):
+    for module in ("foolbox", "adv_lib", "art", "pyautoattack"):
         monkeypatch.setitem(sys.modules, module, None)
     assert main(["attacks"]) == 0
     shown = capsys.readouterr().out
     assert "Foolbox is not installed: pip install 'pdpgd[foolbox]'" in shown
     assert "adv-lib is not installed: pip install --no-deps adv-lib" in shown
+    assert "pyautoattack is not installed: pip install 'pdpgd[autoattack]'" in shown
     assert main(["attacks", "--norm", "l0", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert "jsma" in {entry["name"] for entry in listed}

@@ -59,6 +59,7 @@ _CANDIDATES = 4
 _COUNTINGS: Mapping[str, Counting] = {
     **dict.fromkeys(("pdpgd", "pdgd"), Counting("steps", {"restarts": 1, "finetune_steps": 0})),
     **dict.fromkeys(("pgd", "daa", "daa-attraction", "apgd"), Counting("steps", _ONE_START)),
+    "apgd-ce": Counting("steps", {"restarts": 1, "phases": False}),
     **dict.fromkeys(("ddn", "deepfool", "fmn", "alma", "sigma-zero", "vfga"), Counting("steps")),
     **dict.fromkeys(("cw", "ead"), Counting("steps", {"binary_search_steps": 1})),
     "fab": Counting("steps", _ONE_START),
@@ -81,7 +82,10 @@ _COUNTINGS: Mapping[str, Counting] = {
 
 
 def countable() -> tuple[str, ...]:
-    """Return the attacks whose iterations can be counted: all except the alternative sources (NAME@LIBRARY)."""
+    """Return the attacks whose iterations can be counted.
+
+    All except the alternative sources (NAME@LIBRARY), and AutoAttack, whose parts have different iterations.
+    """
     return tuple(name for name in ATTACKS if name in _COUNTINGS)
 
 

@@ -66,6 +66,8 @@ def test_the_catalogue_has_ours_the_papers_twelve_baselines_a_variant_and_later_
         "sigma-zero": ("l0",),
         "apgd": convex,
         "apgd-t": convex,
+        "autoattack": convex,
+        "apgd-ce": convex,
         "fab-t": convex,
         "superdeepfool": ("l2",),
         "vfga": ("l0",),

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from pdpgd.attacks.catalogue import ATTACKS, prepared
 from pdpgd.attacks.prepare import Budget
 from pdpgd.attacks.radius_search import AtRadii
-from pdpgd.baselines import autoattack as module
-from pdpgd.baselines.autoattack import (
+from pdpgd.baselines import autoattack_parts
+from pdpgd.baselines.autoattack import VERSIONS, AutoAttack
+from pdpgd.baselines.autoattack_parts import (
     NORMS,
-    AutoAttack,
     AutoAttackAPGD,
     AutoAttackAPGDT,
     AutoAttackFABT,
@@ -67,7 +67,7 @@ def lasting(fooled_by: str) -> AutoAttack:
     return AutoAttack(attacks=[fooled_by], steps=12, targets=2, queries=20, starts=1)
 
 
-@pytest.mark.parametrize("version", module.VERSIONS)
+@pytest.mark.parametrize("version", VERSIONS)
 @each_norm
 def test_the_parts_have_the_settings_of_the_librarys_own_versions(
     conv: TinyConv, images: Tensor, monkeypatch: pytest.MonkeyPatch, version: str, norm: str
@@ -85,7 +85,7 @@ def test_the_parts_have_the_settings_of_the_librarys_own_versions(
 
     for kind in {type(engine) for engine in (library.apgd, library.apgd_targeted, library.fab, library.square)}:
         monkeypatch.setattr(kind, "perturb", perturb)
-    monkeypatch.setattr(module, "_seed", lambda: 3)
+    monkeypatch.setattr(autoattack_parts, "_seed", lambda: 3)
     # The library's nine targets are all other classes here.
     at(0.25, own, norm)(Stubborn(10), images, torch.zeros(len(images), dtype=torch.long), norm=norm)
     engines = {"square": library.square, "fab": library.fab, "fab-t": library.fab, "apgd-t": library.apgd_targeted}
@@ -111,7 +111,7 @@ LOCAL = ("model", "predict", "logger")
 def test_it_returns_the_points_of_the_librarys_own_evaluation(
     net: nn.Module, digits: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch, norm: str
 ) -> None:
-    monkeypatch.setattr(module, "_seed", lambda: 3)
+    monkeypatch.setattr(autoattack_parts, "_seed", lambda: 3)
     images, labels = digits
     own = AutoAttack(steps=12, targets=2, queries=20, starts=1)
     library = pytest.importorskip("pyautoattack").AutoAttack(
@@ -131,7 +131,7 @@ def test_it_returns_the_points_of_the_librarys_own_evaluation(
     sys.settrace(tracing)
     result = at(RADII[norm], own, norm)(net, images, labels, norm=norm)
     assert torch.equal(result.found, (points != images).flatten(1).any(1))
-    assert 0 < int(result.found.sum())
+    assert int(result.found.sum()) > 0
     assert torch.equal(result.adversarials, points)
 
 
@@ -189,7 +189,9 @@ def test_without_a_budget_the_cost_is_that_of_the_standard_version() -> None:
 
 
 @pytest.mark.parametrize("classes", [5, 10, 100])
-@pytest.mark.parametrize("settings", [{}, {"version": "plus"}, {"attacks": ["square"]}, {"attacks": ["fab", "apgd-ce"]}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"version": "plus"}, {"attacks": ["square"]}, {"attacks": ["fab", "apgd-ce"]}]
+)
 @each_norm
 def test_a_budget_below_the_standard_cost_is_kept_and_spent(norm: str, settings: dict[str, Any], classes: int) -> None:
     full = AutoAttack(**settings).passes(norm, classes)

@@ -327,7 +327,7 @@ def test_no_library_is_loaded_before_it_is_used() -> None:
     import subprocess
 
     program = "import pdpgd.baselines.advlib, pdpgd.baselines.foolbox, pdpgd.baselines.art, sys\n"
-    program += "import pdpgd.baselines.autoattack\n"
+    program += "import pdpgd.baselines.autoattack, pdpgd.baselines.autoattack_parts\n"
     program += "libraries = {'adv_lib', 'foolbox', 'art', 'pyautoattack', 'numba', 'scipy', 'torchvision', 'visdom'}\n"
     program += "print(libraries & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

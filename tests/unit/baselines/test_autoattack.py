@@ -173,6 +173,15 @@ def test_a_hopeless_sample_costs_what_a_part_says(images: Tensor, name: str, nor
     assert (result.forwards + result.backwards).tolist() == [1 + part.passes(norm, 5)] * len(images)
 
 
+def test_targets_beyond_the_number_of_classes_are_left_out(images: Tensor) -> None:
+    labels = torch.zeros(len(images), dtype=torch.long)
+    for part in (AutoAttackAPGDT(steps=2), AutoAttackFABT(steps=2)):
+        result = at(0.1, part, "linf")(Stubborn(5), images, labels, norm="linf")
+        assert not result.faults
+        assert (result.forwards + result.backwards).tolist() == [1 + part.passes("linf", 5)] * len(images)
+        assert (part.passes("linf", 5) - 2) / 4 == (part.passes("linf", 10) - 2) / 9
+
+
 @each_norm
 def test_a_hopeless_sample_costs_the_sum_of_the_parts(images: Tensor, norm: str) -> None:
     labels = torch.zeros(len(images), dtype=torch.long)
@@ -298,6 +307,44 @@ def test_if_all_parts_fail_the_reason_of_the_first_is_given(
     result = at(0.2, SHORT, "linf")(net, *digits, norm="linf")
     assert bool(result.found.all())
     assert not result.faults
+
+
+@pytest.mark.parametrize(("radius", "found"), [(0.2, True), (0.001, False)])
+def test_a_sample_that_a_part_fails_on_goes_on_to_the_next_and_is_a_fault_only_if_nothing_is_found(
+    net: nn.Module, digits: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch, radius: float, found: bool
+) -> None:
+    from pyautoattack import autopgd_base
+
+    images, labels = digits
+    perturb = autopgd_base.APGDAttack.perturb
+
+    def picky(self: Any, x: Tensor, y: Tensor) -> Tensor:
+        if bool((x == images[2]).flatten(1).all(1).any()):
+            raise RuntimeError("not this one")
+        points: Tensor = perturb(self, x, y)
+        return points
+
+    monkeypatch.setattr(autopgd_base.APGDAttack, "perturb", picky)
+    result = at(radius, SHORT, "linf")(net, images, labels, norm="linf")
+    assert result.found.tolist() == [found] * len(images)
+    assert result.faults == ({} if found else {2: "RuntimeError: not this one"})
+
+
+def test_the_models_own_tensors_are_not_overwritten(images: Tensor) -> None:
+    class Cached(nn.Module):
+        """Returns the same tensor for every image, as a model with a cache may."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.logits = torch.tensor([[9.0, 1.0, 0.0, -1.0, -2.0]])
+            self.eval()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.logits
+
+    model = Cached()
+    at(0.1, PARTS["square"], "linf")(model, images[:1], torch.zeros(1, dtype=torch.long), norm="linf")
+    assert bool(model.logits.isfinite().all())
 
 
 @pytest.mark.parametrize(("classes", "refused"), [(2, {"apgd-dlr", "apgd-t"}), (3, {"apgd-t"}), (4, set())])

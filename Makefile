@@ -17,7 +17,7 @@ help:
 	@echo "make bench            time of an attack step relative to a bare forward + backward pass"
 	@echo "make bench-evaluate   overhead of an evaluation, and identical bits on every engine, also when killed and resumed"
 	@echo "make bench-auto       contribution of each part of auto, and how its running time grows"
-	@echo "make bench-autoattack robust accuracy by auto and by AutoAttack (needs ../shared/bench; hours)"
+	@echo "make bench-autoattack robust accuracy by auto and by AutoAttack (needs ../shared/bench; half an hour)"
 	@echo "make bench-peers      auto and public attacks at equal cost (needs ../shared/bench and CIFAR-10; hours)"
 	@echo "make bench-port       the paper's attacks and their public port (needs ../shared/bench)"
 	@echo "make bench-report     size and loading time of a report on 1000 samples (needs Chromium)"

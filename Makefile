@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The constraints also apply to pip's build environments, so that no build installs another torch.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-arithmetic check format docs bench bench-auto bench-autoattack bench-evaluate bench-peers bench-port bench-report bench-rivals zoo clean
+.PHONY: help demo test test-arithmetic check format docs bench bench-auto bench-autoattack bench-evaluate bench-exact bench-peers bench-port bench-report bench-rivals zoo clean
 
 help:
 	@echo "make demo             evaluate a shipped net on embedded images in every norm"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench-evaluate   overhead of an evaluation, and identical bits on every engine, also when killed and resumed"
 	@echo "make bench-auto       contribution of each part of auto, and how its running time grows"
 	@echo "make bench-autoattack robust accuracy by auto and by AutoAttack (needs ../shared/bench; half an hour)"
+	@echo "make bench-exact      auto and the exact minimum on small ReLU nets, by mixed-integer programming (minutes)"
 	@echo "make bench-peers      auto and public attacks at equal cost (needs ../shared/bench and CIFAR-10; hours)"
 	@echo "make bench-port       the paper's attacks and their public port (needs ../shared/bench)"
 	@echo "make bench-report     size and loading time of a report on 1000 samples (needs Chromium)"
@@ -86,6 +87,9 @@ bench-auto: $(VENV)/.dev
 
 bench-autoattack: $(VENV)/.dev
 	$(BIN)/python benchmarks/against_autoattack.py --table docs/autoattack.md
+
+bench-exact: $(VENV)/.dev
+	$(BIN)/python benchmarks/exact_minimum.py
 
 bench-peers: $(VENV)/.port
 	$(BIN)/python benchmarks/against_peers.py --table docs/peers.md

@@ -60,12 +60,19 @@ class Lead(NamedTuple):
 
 
 class Classifier:
-    """Calls the model, accepts an output with `.logits`, and checks the logits. Never changes the model's state."""
+    """Calls the model, accepts an output with `.logits`, and checks the logits. Never changes the model's state.
 
-    def __init__(self, model: Model) -> None:
+    Args:
+        model: Maps a batch of inputs to logits.
+        draws: Number of draws of a randomized model whose mean is taken; logits and gradients are those of the mean.
+    """
+
+    def __init__(self, model: Model, *, draws: int = 1) -> None:
         if not callable(model):
             raise InvalidInputError(f"model: expected something that maps inputs to logits, got {type(model).__name__}")
-        self._model = model
+        self._model = model if draws == 1 else MeanOfDraws(model, draws)
+        self.draws = draws
+        """Number of passes of the model that a call takes."""
         if isinstance(model, nn.Module) and model.training:
             warn_user(
                 "the model is in train mode: dropout and batch normalization make its outputs depend on chance and on "
@@ -174,6 +181,32 @@ def warn_of_probabilities(logits: Tensor) -> None:
     """Warn if all rows are nonnegative and sum to one: probabilities have small margins and vanishing gradients."""
     if bool((logits >= 0).all()) and bool(((logits.sum(1) - 1).abs() < 1e-3).all()):
         warn_user("the model's outputs look like probabilities; expected logits: take the softmax out of the model")
+
+
+class MeanOfDraws(nn.Module):
+    """The mean of the logits over several draws of a randomized model (expectation over transformation).
+
+    Each draw is a call of its own, since a model may draw one random number for its whole batch. With gradients, the
+    graphs of all draws are in memory at once.
+    """
+
+    def __init__(self, model: Model, draws: int) -> None:
+        super().__init__()
+        # Not as a child module: the model's mode, parameters and hooks belong to its owner.
+        self._drawn: Callable[[], Model] = lambda: model
+        self.training = bool(getattr(model, "training", False))
+        self.draws = draws
+
+    def forward(self, inputs: Tensor) -> Any:
+        """Call the model once per draw and average the logits."""
+        total: Any = None
+        for _ in range(self.draws):
+            output = self._drawn()(inputs)
+            logits = getattr(output, "logits", output)
+            if not isinstance(logits, Tensor) or not logits.is_floating_point():
+                return logits  # what it should have been, the classifier says
+            total = logits if total is None else total + logits
+        return total / self.draws
 
 
 class Counted(nn.Module):

@@ -9,7 +9,14 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-STREAMS: Mapping[str, int] = {"chunk": 5, "preflight": 9, "second start": 12, "noise": 2**32, "preflight noise": 2**33}
+STREAMS: Mapping[str, int] = {
+    "chunk": 5,
+    "preflight": 9,
+    "second start": 12,
+    "noise": 2**32,
+    "preflight noise": 2**33,
+    "vote": 2**34,
+}
 """Keys of the random streams of an evaluation, by what they are for. A key must never change: results depend on it."""
 
 

@@ -13,7 +13,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from pdpgd.attacks.base import AttackResult, Bounds, History, Observe, StopAttack, pose
+from pdpgd.attacks.base import AttackResult, Bounds, History, Observe, StopAttack, calls_within, pose
 from pdpgd.attacks.config import AutoConfig, Tactic, config_or_default
 from pdpgd.attacks.descent import Search, descend_by, margin_itself, towards
 from pdpgd.attacks.frame import Attempt, Rows, batches, framed_attack
@@ -39,6 +39,7 @@ def auto(
     starts: Tensor | None = None,
     observe: Observe | None = None,
     max_batch: int = 256,
+    draws: int = 1,
     config: AutoConfig | None = None,
 ) -> AttackResult:
     """Find a minimum-norm adversarial example for each input within a query budget.
@@ -61,6 +62,8 @@ def auto(
         observe: Called with an `Observation` after each query; it may raise `StopAttack` to end the search, and the
             result is then the best found so far.
         max_batch: Number of samples attacked together: bounds the memory.
+        draws: Number of draws of a randomized model: logits and gradients are means over this many calls, each of which
+            counts as a pass (expectation over transformation). 1 for a model that is not randomized.
         config: Tunables, for ablations; None takes the defaults of `AutoConfig`.
 
     Returns:
@@ -78,10 +81,17 @@ def auto(
         >>> robust_accuracy.item()
         0.5
     """
-    budget, max_batch = _count("budget", budget), _count("max_batch", max_batch)
+    budget, max_batch = calls_within(_count("budget", budget), _count("draws", draws)), _count("max_batch", max_batch)
     config = config_or_default(config, AutoConfig)
     problem = pose(
-        model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices, starts=starts
+        *(model, inputs, labels),
+        norm=norm,
+        targets=targets,
+        bounds=bounds,
+        seed=seed,
+        indices=indices,
+        starts=starts,
+        draws=draws,
     )
 
     def algorithm(attempt: Attempt) -> History:

@@ -188,6 +188,7 @@ class Problem:
     seed: int
     indices: Tensor
     ledger: Ledger
+    """Counts calls of the classifier, each of which takes `classifier.draws` passes of the model."""
     starts: Tensor | None
     """One known point per sample, inside the box; it need not be adversarial."""
 
@@ -204,9 +205,12 @@ def pose(
     seed: int,
     indices: Tensor | None,
     starts: Tensor | None = None,
+    draws: int = 1,
 ) -> Problem:
     """Check a call and return the problem it poses; an InvalidInputError says what is wrong with it."""
     _check_inputs(inputs)
+    if not isinstance(draws, Integral) or isinstance(draws, bool) or draws < 1:
+        raise InvalidInputError(f"draws: expected an integer >= 1, got {draws!r}")
     labels = _class_column("labels", labels, inputs)
     criterion = Criterion(labels)
     if targets is not None:
@@ -218,7 +222,7 @@ def pose(
     # Copies made outside the caller's inference mode: autograd cannot work on tensors created inside one.
     clipped = box.clip(_inside("inputs", inputs, box).detach().clone())
     return Problem(
-        classifier=Classifier(model),
+        classifier=Classifier(model, draws=int(draws)),
         inputs=clipped,
         labels=labels,
         criterion=criterion,
@@ -229,6 +233,15 @@ def pose(
         ledger=Ledger(len(inputs), inputs.device),
         starts=None if starts is None else _starts(starts, inputs, box),
     )
+
+
+def calls_within(budget: int, draws: int) -> int:
+    """Return how many calls of a classifier a budget of passes allows, where each one takes `draws` passes."""
+    if budget < draws:
+        raise InvalidInputError(
+            f"budget: expected at least {draws}, the passes of one mean over the draws, got {budget}"
+        )
+    return budget // draws
 
 
 def check_classes(problem: Problem, classes: int) -> None:

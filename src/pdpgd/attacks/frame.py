@@ -129,15 +129,17 @@ class Attempt:
             self.best.improve(found, at=samples)
 
     def result(self, history: History | None = None) -> AttackResult:
-        """Sum up: an input that was adversarial as it came is at distance 0."""
-        found = self.best.size.isfinite()
+        """Sum up: an input that was adversarial as it came is at distance 0. A call is as many passes as draws."""
+        found, draws = self.best.size.isfinite(), self.problem.classifier.draws
+        if history is not None:
+            history = replace(history, passes=history.passes * draws)
         return AttackResult(
             adversarials=self.best.point,
             distances=self.best.size.masked_fill(self.wrong, 0.0),
             found=found | self.wrong,
             labels=torch.where(found, self.best.prediction, self.prediction),
-            forwards=self.problem.ledger.forwards,
-            backwards=self.problem.ledger.backwards,
+            forwards=self.problem.ledger.forwards * draws,
+            backwards=self.problem.ledger.backwards * draws,
             penalty=self.best.penalty,
             history=history,
             faults=self.faults,
@@ -245,8 +247,9 @@ class Framed:
         indices: Tensor | None = None,
         starts: Tensor | None = None,
         observe: Observe | None = None,
+        draws: int = 1,
     ) -> AttackResult:
-        """Attack as `Attack` describes."""
+        """Attack as `Attack` describes, with means over a number of draws of a randomized model."""
         if norm_of(norm).name not in self.norms:
             raise InvalidInputError(
                 f"attack {self.name}: expected one of the norms {', '.join(self.norms)}, got {norm_of(norm).name!r}"
@@ -254,7 +257,14 @@ class Framed:
         if targets is not None and not self.targeted:
             raise InvalidInputError(f"attack {self.name}: expected no targets, which it cannot aim at, got some")
         problem = pose(
-            model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices, starts=starts
+            *(model, inputs, labels),
+            norm=norm,
+            targets=targets,
+            bounds=bounds,
+            seed=seed,
+            indices=indices,
+            starts=starts,
+            draws=draws,
         )
 
         def algorithm(attempt: Attempt) -> None:

@@ -181,6 +181,7 @@ def pgd(
     bounds: Bounds = (0.0, 1.0),
     seed: int = 0,
     indices: Tensor | None = None,
+    draws: int = 1,
 ) -> AttackResult:
     """Look for an adversarial example within `config.radius` of each input, in the linf, l2, l1 or l0 norm.
 
@@ -195,6 +196,8 @@ def pgd(
         seed: Seed of the random starts.
         indices: Position of each input in the whole data set, if this call attacks a part of it: the random starts
             depend on it.
+        draws: Number of draws of a randomized model: logits and gradients are means over this many calls, each of which
+            counts as a pass (expectation over transformation). 1 for a model that is not randomized.
 
     Returns:
         The first adversarial example found per input, with its distance; the distance is inf where none was found.
@@ -212,4 +215,6 @@ def pgd(
     ball_of(norm)
     method = AtRadii(balls=((config.radius, config.ball(norm)),), restarts=config.restarts)
     framed = Framed("pgd", (norm.name,), lambda classes: method, max_batch=config.max_batch)
-    return framed(model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices)
+    return framed(
+        model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices, draws=draws
+    )

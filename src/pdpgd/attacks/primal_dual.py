@@ -199,6 +199,7 @@ def pdgd(
     indices: Tensor | None = None,
     starts: Tensor | None = None,
     observe: Observe | None = None,
+    draws: int = 1,
 ) -> AttackResult:
     """Find a minimum-norm adversarial example for each input by primal-dual gradient descent (Algorithm 1).
 
@@ -217,6 +218,8 @@ def pdgd(
         starts: One known point per sample, shaped as the inputs and inside the bounds. An adversarial start competes
             with what the attack finds, and the fine-tuning begins at the better one.
         observe: Called with an `Observation` after each iteration.
+        draws: Number of draws of a randomized model: logits and gradients are means over this many calls, each of which
+            counts as a pass (expectation over transformation). 1 for a model that is not randomized.
 
     Returns:
         One adversarial example per input, with its distance and the passes spent on it.
@@ -233,7 +236,14 @@ def pdgd(
         0.5
     """
     problem = pose(
-        model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices, starts=starts
+        *(model, inputs, labels),
+        norm=norm,
+        targets=targets,
+        bounds=bounds,
+        seed=seed,
+        indices=indices,
+        starts=starts,
+        draws=draws,
     )
     config = config_or_default(config, PDGDConfig)
     return _attack(problem, move=gradient_move(problem.norm, problem.box.width), config=config, observe=observe)
@@ -268,6 +278,7 @@ def pdpgd(
     indices: Tensor | None = None,
     starts: Tensor | None = None,
     observe: Observe | None = None,
+    draws: int = 1,
 ) -> AttackResult:
     """Find a minimum-norm adversarial example for each input by primal-dual proximal descent (Algorithm 2).
 
@@ -285,6 +296,8 @@ def pdpgd(
         starts: One known point per sample, shaped as the inputs and inside the bounds. An adversarial start competes
             with what the attack finds, and the fine-tuning begins at the better one.
         observe: Called with an `Observation` after each iteration.
+        draws: Number of draws of a randomized model: logits and gradients are means over this many calls, each of which
+            counts as a pass (expectation over transformation). 1 for a model that is not randomized.
 
     Returns:
         One adversarial example per input, with its distance and the passes spent on it.
@@ -302,7 +315,14 @@ def pdpgd(
         0.5
     """
     problem = pose(
-        model, inputs, labels, norm=norm, targets=targets, bounds=bounds, seed=seed, indices=indices, starts=starts
+        *(model, inputs, labels),
+        norm=norm,
+        targets=targets,
+        bounds=bounds,
+        seed=seed,
+        indices=indices,
+        starts=starts,
+        draws=draws,
     )
     config = config_or_default(config, PDPGDConfig)
     move = proximal_move(problem.norm, problem.box.width, config)

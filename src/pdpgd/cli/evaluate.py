@@ -167,6 +167,7 @@ def show(
 
     spec = evaluation.spec
     budget = f", {spec.budget} passes per sample and norm" if spec.budget else ""
+    budget += f", on the mean of {spec.draws} draws of the model" if spec.draws > 1 else ""
     console.print(
         f"{spec.model_name} on {evaluation.samples:,} samples of {spec.data['name']}: "
         f"{evaluation.clean_accuracy:.1%} correctly classified.\nAttack {spec.attack}{budget}.\n",

@@ -40,6 +40,7 @@ class RunArguments(TypedDict):
     engine: str
     workers: int | None
     address: str | None
+    draws: int
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -96,6 +97,14 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
         "--seed", metavar="N", type=int, default=0, help="random seed for attack initialization (%(default)s)"
     )
     group.add_argument(
+        "--draws",
+        metavar="N",
+        type=int,
+        default=1,
+        help="for randomized models: attack the mean of N draws, each of which counts as a pass, and judge by a vote "
+        "(%(default)s)",
+    )
+    group.add_argument(
         "--chunk-size",
         metavar="N",
         type=int,
@@ -139,6 +148,7 @@ def run_arguments(options: argparse.Namespace) -> RunArguments:
         "engine": options.engine,
         "workers": options.workers,
         "address": options.address,
+        "draws": options.draws,
     }
 
 
@@ -159,6 +169,8 @@ def default_folder(options: argparse.Namespace, *names: str) -> str:
     }
     if options.pool is not None:
         question["pool"] = options.pool
+    if options.draws != 1:
+        question["draws"] = options.draws
     digest = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:8]
     plain = "".join(letter if letter.isalnum() else "-" for letter in f"{options.model}-{Path(options.data).name}")
     return f"runs/{plain}-{digest}"

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from pdpgd.attacks import catalogue
-from pdpgd.attacks.base import AttackResult, Observe
-from pdpgd.classifier import Model
+from pdpgd.attacks.base import AttackResult, History, Observe, calls_within
+from pdpgd.classifier import MeanOfDraws, Model
 from pdpgd.errors import FOREIGN_ERRORS, AttackError, InvalidInputError, PdpgdError
 from pdpgd.runs.spec import AttackSpec
 
@@ -60,11 +60,11 @@ def needs_gradients(spec: AttackSpec) -> bool:
     return spec.function is None and catalogue.info_of(spec.name).needs_gradients
 
 
-def check_attack(spec: AttackSpec, norms: tuple[str, ...], batch_size: int) -> None:
+def check_attack(spec: AttackSpec, norms: tuple[str, ...], batch_size: int, draws: int = 1) -> None:
     """Raise InvalidInputError, before anything runs, for what the attack cannot do."""
     if spec.function is None:
         for norm in norms:
-            _callable(spec, norm, batch_size)
+            _callable(spec, norm, batch_size, draws)
 
 
 def run_attack(
@@ -79,6 +79,7 @@ def run_attack(
     indices: Tensor,
     starts: Tensor | None,
     observe: Observe,
+    draws: int = 1,
 ) -> AttackResult:
     """Call the attack and check the form of its result.
 
@@ -93,14 +94,17 @@ def run_attack(
         indices: Positions of the inputs in the data set.
         starts: Warm starts, one per input.
         observe: Hook that is called with the progress of the attack.
+        draws: Number of draws of the model whose mean the attack sees; its budget pays for each.
 
     Returns:
-        The attack's result, with adversarial examples of the right shape.
+        The attack's result, with adversarial examples of the right shape. The passes that it reports are calls of the
+        mean, see `passes_of` and `history_of`.
 
     Raises:
         AttackError: The attack failed or returned something else.
     """
-    attack = _callable(spec, norm, batch_size)
+    attack = _callable(spec, norm, batch_size, draws)
+    model = model if draws == 1 else MeanOfDraws(model, draws)
     warm_starts = None if starts is None else starts.clone()
     offered = {"seed": seed, "indices": indices.clone(), "starts": warm_starts, "observe": observe}
     try:
@@ -127,10 +131,11 @@ def run_attack(
     return result
 
 
-def _callable(spec: AttackSpec, norm: str, batch_size: int) -> Callable[..., AttackResult]:
+def _callable(spec: AttackSpec, norm: str, batch_size: int, draws: int) -> Callable[..., AttackResult]:
     if spec.function is not None:
         return spec.function
-    return catalogue.prepared(spec.name, norm, budget=spec.budget, settings=spec.all_settings, max_batch=batch_size)
+    budget = spec.budget if spec.budget is None or draws == 1 else calls_within(spec.budget, draws)
+    return catalogue.prepared(spec.name, norm, budget=budget, settings=spec.all_settings, max_batch=batch_size)
 
 
 def _accepted(attack: Callable[..., AttackResult], offered: dict[str, Any]) -> dict[str, Any]:
@@ -141,12 +146,18 @@ def _accepted(attack: Callable[..., AttackResult], offered: dict[str, Any]) -> d
     return {name: value for name, value in offered.items() if name in parameters}
 
 
-def passes_of(result: AttackResult, name: str, samples: int) -> Tensor:
-    """Return the passes of each sample that the attack reports; zeros if it reports none."""
+def passes_of(result: AttackResult, name: str, samples: int, draws: int = 1) -> Tensor:
+    """Return the passes of each sample that the attack reports, one per draw; zeros if it reports none."""
     passes = getattr(result, name, None)
     if isinstance(passes, Tensor) and passes.shape == (samples,):
-        return passes.detach().cpu().long()
+        return passes.detach().cpu().long() * draws
     return torch.zeros(samples, dtype=torch.long)
+
+
+def history_of(result: AttackResult, draws: int = 1) -> History | None:
+    """Return the distances against the passes, one per draw; None if the attack does not report them."""
+    history: History | None = getattr(result, "history", None)
+    return history if history is None or draws == 1 else History(history.passes * draws, history.distances)
 
 
 def faults_of(result: AttackResult) -> Mapping[int, str]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pdpgd.attacks.base import Observation
 from pdpgd.classifier import Counted, Model
-from pdpgd.evaluation.attack_call import faults_of, passes_of, run_attack
+from pdpgd.evaluation.attack_call import faults_of, history_of, passes_of, run_attack
 from pdpgd.evaluation.referee import NONE, Referee, as_pixels, from_pixels, pixel_sizes, quantized
 from pdpgd.evaluation.sanity import cheap_points
 from pdpgd.evaluation.tracking import (
@@ -26,7 +26,9 @@ from pdpgd.evaluation.tracking import (
     scattered,
     trace_rows,
 )
+from pdpgd.evaluation.vote import VotingReferee
 from pdpgd.norms import norm_of
+from pdpgd.random import STREAMS
 from pdpgd.runs import records
 from pdpgd.runs.stats import ChunkStats, JobResult, Passes
 
@@ -72,7 +74,8 @@ class ChunkRun:
     ) -> None:
         self.job, self.model, self.batch_size, self.seed, self.progress = job, model, batch_size, seed, progress
         self.norms = job.spec.norms
-        self.referee = Referee(model, job.inputs, job.labels, batch_size=batch_size)
+        self.draws = job.spec.draws
+        self.referee = _referee(job, model, batch_size)
         self.clean = self.referee.judge_inputs()
         self.correct = ~self.clean.valid
         self.smallest = SmallestPointsPerNorm(self.norms, job.inputs, self.referee.sizes)
@@ -134,11 +137,13 @@ class ChunkRun:
             indices=job.indices[rows.cpu()],
             starts=starts,
             observe=self._observer(norm, log),
+            draws=self.draws,
         )
         for place, fault in faults_of(result).items():
             self.faults[f"{int(job.indices[rows[place]])} ({norm})"] = fault
         points, claimed = job.inputs.clone(), torch.zeros_like(self.correct)
         points[rows], claimed[rows] = result.adversarials.detach().to(points), result.found.to(claimed)
+        points = self.referee.steadied(points, claimed)
         verdicts = self.referee.judge(points, claimed)
         size = self.referee.sizes(points.nan_to_num(), norm)
         self.smallest.update(norm, points, verdicts)
@@ -149,10 +154,10 @@ class ChunkRun:
         moved[rows] = (points[rows] != starts).flatten(1).any(1)
         distance = size.masked_fill(~(verdicts.valid & moved), torch.inf).cpu().numpy()
         own.late_gain[places] = log.late_gain(len(rows), smallest=norm_of(norm).smallest)
-        own.forwards[places] = passes_of(result, "forwards", len(rows)).numpy()
-        own.backwards[places] = passes_of(result, "backwards", len(rows)).numpy()
+        own.forwards[places] = passes_of(result, "forwards", len(rows), self.draws).numpy()
+        own.backwards[places] = passes_of(result, "backwards", len(rows), self.draws).numpy()
         passes = own.forwards[places] + own.backwards[places]
-        trace = trace_rows(getattr(result, "history", None), log.per_sample(len(rows)), passes, distance[places])
+        trace = trace_rows(history_of(result, self.draws), log.per_sample(len(rows)), passes, distance[places])
         return replace(
             own, verdict=verdicts.word.astype(object), own_distance=distance, trace=scattered(trace, places, count)
         )
@@ -258,6 +263,14 @@ class ChunkRun:
         begin = time.perf_counter()
         yield
         self.seconds[stage] = time.perf_counter() - begin
+
+
+def _referee(job: Job, model: Model, batch_size: int) -> Referee:
+    """Return the referee of a job; for several draws of a randomized model, one that lets draws of its own vote."""
+    if job.spec.draws == 1:
+        return Referee(model, job.inputs, job.labels, batch_size=batch_size)
+    key = (job.spec.seed, int(job.indices[0]), STREAMS[job.kind], STREAMS["vote"])
+    return VotingReferee(model, job.inputs, job.labels, batch_size=batch_size, draws=job.spec.draws, key=key)
 
 
 def _compact(inputs: Tensor) -> NDArray[Any]:

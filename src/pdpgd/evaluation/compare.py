@@ -76,6 +76,7 @@ def compare(
     trust_model_code: bool = False,
     trust_pickle: bool = False,
     data_dir: str | None = None,
+    draws: int = 1,
     progress: ProgressListener | None = None,
 ) -> Comparison:
     """Run several attacks on the same samples and compare the adversarial examples that each finds by itself.
@@ -111,6 +112,7 @@ def compare(
         trust_model_code: Consent to run the code that the file of the model or of its weights holds.
         trust_pickle: Alias of `trust_model_code`.
         data_dir: Directory that the data set lies in.
+        draws: Number of draws of a randomized model, as in `evaluate`.
         progress: Listener that receives the progress of each run.
 
     Returns:
@@ -154,6 +156,7 @@ def compare(
         engine=engine,
         workers=workers,
         address=address,
+        draws=draws,
     )
     run = _ComparisonRun(handle, samples, held_out, options, folder, progress or ProgressListener())
     rows = [run.row(norm, spec) for norm, spec in asked]

@@ -56,6 +56,8 @@ class RunOptions:
     """Number of chunks processed at once."""
     address: str | None = None
     """Address of an existing Ray cluster."""
+    draws: int = 1
+    """Number of draws of a randomized model that attacks average over; above 1, the referee judges by a vote."""
 
 
 @renamed_keyword("normalisation", "normalization")
@@ -84,6 +86,7 @@ def evaluate(
     trust_model_code: bool = False,
     trust_pickle: bool = False,
     data_dir: str | None = None,
+    draws: int = 1,
     progress: ProgressListener | None = None,
 ) -> Evaluation:
     """Find the smallest adversarial perturbation of every sample in every norm, and verify it.
@@ -116,6 +119,9 @@ def evaluate(
             `load_model`).
         trust_pickle: Alias of `trust_model_code`.
         data_dir: Directory that the data set lies in.
+        draws: Number of draws of a randomized model: attacks see the mean of the logits over them, each draw counts as
+            a pass, and the referee judges by a majority of draws that the attack has not seen. 1 for a model that is
+            not randomized.
         progress: Listener that receives the progress of the run.
 
     Returns:
@@ -142,6 +148,7 @@ def evaluate(
         engine=engine,
         workers=workers,
         address=address,
+        draws=draws,
     )
     # Before the model is loaded: a wrong path is a wrong call.
     folder = None if out is None else output_path(out)
@@ -190,6 +197,7 @@ def run_evaluation(
         batch_size=options.batch_size,
         threads=_threads(options, stored) if options.threads is None else options.threads,
         device=options.device or (stored.device if stored else device_of(handle)),
+        draws=options.draws,
     )
     if options.engine == "local":
         check_device(spec.device)
@@ -229,6 +237,7 @@ def run_spec(
     batch_size: int,
     threads: int,
     device: str,
+    draws: int = 1,
 ) -> RunSpec:
     """Describe a run of an attack on a model and data, given by their identities.
 
@@ -251,8 +260,9 @@ def run_spec(
         batch_size=batch_size,
         threads=threads,
         device=device,
+        draws=draws,
     )
-    check_attack(attack, spec.norms, spec.batch_size)
+    check_attack(attack, spec.norms, spec.batch_size, spec.draws)
     return spec
 
 

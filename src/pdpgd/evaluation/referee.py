@@ -61,6 +61,9 @@ class Verdicts:
 class Referee:
     """Judges points against their inputs, with the user's own model instead of the one that the attack was given."""
 
+    draws = 1
+    """Number of draws of a randomized model that a gradient is the mean over."""
+
     def __init__(self, model: Model, inputs: Tensor, labels: Tensor, *, batch_size: int) -> None:
         self.inputs, self.labels, self.batch_size = inputs, labels, batch_size
         self.box = Box(inputs.new_tensor(0.0), inputs.new_tensor(1.0))
@@ -151,6 +154,10 @@ class Referee:
             return rows.new_zeros(0, dtype=torch.bool)
         fooled = self._criterion.select(rows).margin(self.logits(points, rows)) < 0
         return fooled & self._perturbed(points)[rows]
+
+    def steadied(self, points: Tensor, claimed: Tensor) -> Tensor:
+        """Return the points as they are: the model answers the referee as it answered the attack."""
+        return points
 
     def sizes(self, points: Tensor, norm: str) -> Tensor:
         """Measure the perturbations in double precision, in which the difference of two float32 numbers is exact."""

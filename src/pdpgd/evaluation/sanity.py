@@ -88,12 +88,12 @@ def _gradient_paths(referee: Referee, model: Model, rows: Tensor) -> dict[str, P
     gradient = torch.zeros_like(inputs)
     for part in referee.parts(rows):
         criterion = Criterion(referee.labels[part])
-        referee.forwards += len(part)
-        answer = Classifier(model).margin_and_gradient(
+        referee.forwards += len(part) * referee.draws
+        answer = Classifier(model, draws=referee.draws).margin_and_gradient(
             inputs[part], part, criterion, lambda margin, logits, criterion: margin
         )
         gradient[part] = answer.gradient
-        referee.backwards += len(part)
+        referee.backwards += len(part) * referee.draws
     downhill = -gradient
     largest = per_sample(flat(downhill).abs().amax(1), inputs).clamp(min=torch.finfo(inputs.dtype).tiny)
     corner = torch.where(downhill > 0, box.high, torch.where(downhill < 0, box.low, inputs))

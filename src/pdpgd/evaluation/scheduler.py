@@ -101,7 +101,7 @@ class Run:
         if needs_gradients(self.attack) and measured.gradient_path is False:
             self.error = NoGradientError(_no_gradient(self.attack.name))
             return
-        self.listener.checked(reliability.model_checks(measured))
+        self.listener.checked(reliability.model_checks(measured, draws=self.spec.draws))
 
     def other_jobs(self) -> Iterator[Job]:
         """Yield all other pending jobs; they may be executed in any order."""

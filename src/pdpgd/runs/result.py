@@ -331,7 +331,7 @@ def assemble(spec: RunSpec, store: Store) -> Evaluation:
     stats = tuple(result.stats for result in results)
     first = store.result(PREFLIGHT).stats
     assert first.preflight is not None
-    checks, check_stats = reliability.model_checks(first.preflight), [first]
+    checks, check_stats = reliability.model_checks(first.preflight, draws=spec.draws), [first]
     if spec.checks:
         second = store.result(SECOND_START)
         classes = first.preflight.classes

@@ -121,6 +121,8 @@ class RunSpec:
     """Settings of the attack that override those implied by the budget."""
     checks: bool = True
     """Whether cheap attacks, quantization to 8 bits and second starts are part of the run."""
+    draws: int = 1
+    """Draws of a randomized model that logits and gradients are means over; above 1, points are judged by a vote."""
     format: int = field(default=FORMAT)
     """Version of the format of spec.json."""
 
@@ -129,7 +131,7 @@ class RunSpec:
             raise InvalidInputError("norms: expected at least one, got none")
         if len(set(self.norms)) < len(self.norms):
             raise InvalidInputError(f"norms: expected each one once, got {', '.join(self.norms)}")
-        for name in ("chunk_size", "batch_size", "threads"):
+        for name in ("chunk_size", "batch_size", "threads", "draws"):
             value = getattr(self, name)
             expect_setting(self, name, "an integer of at least 1", type(value) is int and value >= 1)
         expect_setting(self, "seed", "an integer of at least 0", type(self.seed) is int and self.seed >= 0)
@@ -149,9 +151,11 @@ class RunSpec:
         """Return the entries of spec.json.
 
         Returns:
-            The fields by name, in types that JSON has.
+            The fields by name, in types that JSON has. A single draw is left out: runs of before have none.
         """
         entries: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        if self.draws == 1:
+            del entries["draws"]
         return entries
 
     @classmethod
@@ -171,6 +175,8 @@ class RunSpec:
         if isinstance(entries, dict) and entries.get("format") == 2:
             # Format 2 had neither settings nor a choice of checks.
             entries = {**entries, "settings": {}, "checks": True, "format": FORMAT}
+        if isinstance(entries, dict):
+            entries = {"draws": 1, **entries}
         if not isinstance(entries, dict) or set(entries) != known or entries["format"] != FORMAT:
             raise InvalidInputError(f"expected a spec of format {FORMAT} with the entries {', '.join(sorted(known))}")
         for name, kinds in _NEEDED.items():

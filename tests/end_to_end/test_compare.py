@@ -19,6 +19,16 @@ def compared(capsys: pytest.CaptureFixture[str], *options: str, out: Path, call:
     return json.loads(capsys.readouterr().out)
 
 
+def test_draws_are_those_of_every_attack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--norm", "l2", "--attacks", "auto,pgd"]
+    once, twice = (
+        compared(capsys, *options, "--budget", str(60 * draws), "--draws", str(draws), out=tmp_path / str(draws))
+        for draws in (1, 2)
+    )
+    for one, two in zip(once["l2"]["attacks"], twice["l2"]["attacks"], strict=True):
+        assert two["passes"] == 2 * one["passes"]
+
+
 def test_a_comparison_has_the_papers_statistics_of_every_attack(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

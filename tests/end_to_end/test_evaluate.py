@@ -142,3 +142,41 @@ def test_the_shipped_plain_net_passes_every_check() -> None:
     assert evaluation.reliability.verdict == "trusted", [check.sentence for check in evaluation.reliability.alarms]
     assert all(check.passed for check in evaluation.reliability.checks)
     assert len(evaluation.reliability.checks) == 18
+
+
+NOISY = """
+import torch
+from pdpgd import load_model
+
+class Noisy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = load_model("mnist-plain")
+
+    def forward(self, x):
+        return self.net(x + 0.2 * torch.randn_like(x))
+"""
+
+
+def test_a_randomized_model_is_attacked_over_draws_and_judged_by_a_vote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "noisy_nets.py").write_text(NOISY)
+    monkeypatch.chdir(tmp_path)
+    call = ["evaluate", "noisy_nets:Noisy", "mnist-1000", "--limit", "12", "--norm", "l2", "--threads", "1"]
+
+    def said(*options: str) -> str:
+        assert main([*call, "--budget", "100", *options]) == 0
+        return capsys.readouterr().out
+
+    drawn = said("--draws", "8")
+    assert "Attack auto, 100 passes per sample and norm, on the mean of 8 draws of the model." in drawn
+    assert "ok   randomised: " in drawn
+    (folder,) = (tmp_path / "runs").iterdir()
+    again = json.loads(said("--draws", "8", "--json"))
+    assert (again["draws"], again["folder"]) == (8, f"runs/{folder.name}"), "the same command finds its own run"
+
+    plain = said()
+    assert "LOOK randomised: " in plain
+    assert "judge by a vote: draws=10, or --draws 10" in plain
+    assert len(list((tmp_path / "runs").iterdir())) == 2

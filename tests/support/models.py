@@ -103,6 +103,19 @@ class TinyConv(nn.Module):
         return 8 * through(self.last, value.flatten(1), variance.flatten(1))[1].sqrt()
 
 
+class NoisyInputs(nn.Module):
+    """A model behind Gaussian noise from the global generator, as randomized defenses have it."""
+
+    def __init__(self, model: nn.Module, deviation: float) -> None:
+        super().__init__()
+        self.model, self.deviation = model, deviation
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x + self.deviation * torch.randn_like(x))
+        return logits
+
+
 class Stubborn(nn.Module):
     """Class 0 wins by at least 8 everywhere, yet the gradient is not zero."""
 

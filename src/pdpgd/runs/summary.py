@@ -85,6 +85,7 @@ def as_json(evaluation: Evaluation) -> dict[str, Any]:
         "data": dict(spec.data),
         "attack": spec.attack,
         "budget": spec.budget,
+        **({} if spec.draws == 1 else {"draws": spec.draws}),
         "spec": spec.digest(),
         "folder": None if evaluation.folder is None else str(evaluation.folder),
         "samples": evaluation.samples,

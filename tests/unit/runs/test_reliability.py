@@ -322,8 +322,19 @@ def test_noise_in_the_logits_is_seen_and_the_referee_refuses_points_that_hang_on
 ) -> None:
     evaluation = attacked(Noisy(slope, generator, deviation=0.2), sixes, shifted)
     assert {"randomised", "unverified"} <= alarms(evaluation)
+    assert check_of(evaluation, "randomised").sentence.endswith("judge by a vote: draws=10, or --draws 10")
     assert "answers differ" in evaluation.column("verdict", "linf")
     said_with_their_numbers(evaluation)
+
+
+def test_noise_that_is_averaged_over_is_no_alarm(slope: Affine, sixes: Tensor, generator: Generator) -> None:
+    measured = attacked(Noisy(slope, generator, deviation=0.2), sixes, shifted).check_stats[0].preflight
+    assert measured is not None
+    checks = {check.name: check for check in model_checks(measured, draws=4)}
+    assert checks["randomised"].passed is True
+    assert checks["randomised"].sentence.endswith("it was attacked on the mean of 4 draws")
+    assert checks["depends on the batch"].passed is None
+    assert {check.name: check.passed for check in model_checks(measured)}["randomised"] is False
 
 
 def test_points_that_rounding_decides_on_are_fragile(sixes: Tensor) -> None:

@@ -39,6 +39,7 @@ OTHER: dict[str, Any] = {
     "made_with": {**SPEC.made_with, "torch": "2.3"},
     "settings": {"steps": 7},
     "checks": False,
+    "draws": 4,
     "format": 4,
 }
 
@@ -52,6 +53,14 @@ def test_a_spec_comes_back_from_json() -> None:
 
 def test_the_digest_is_the_same_tomorrow() -> None:
     assert SPEC.digest() == "273a6ab52f5a07d98d08488430c1b7b07715d5a15d5f92a8f385be1410f084b7"
+
+
+def test_a_single_draw_is_not_written_so_that_runs_of_before_go_on() -> None:
+    assert "draws" not in SPEC.as_json()
+    assert RunSpec.from_json(SPEC.as_json()).draws == 1
+    drawn = replace(SPEC, draws=4)
+    assert drawn.as_json()["draws"] == 4
+    assert RunSpec.from_json(drawn.as_json()) == drawn
 
 
 def test_the_digest_does_not_depend_on_the_order_of_a_mapping() -> None:

@@ -18,6 +18,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -61,9 +62,9 @@ def images(side: int) -> tuple[Tensor, Tensor]:
     return F.avg_pool2d(inputs.double(), 28 // side), labels
 
 
-def train(widths: list[int], side: int, inputs: Tensor, labels: Tensor) -> nn.Sequential:
+def train(widths: list[int], side: int, seed: int, inputs: Tensor, labels: Tensor) -> nn.Sequential:
     """Train a dense ReLU net with Adam and a little weight decay."""
-    torch.manual_seed(SEED)
+    torch.manual_seed(seed)
     layers: list[nn.Module] = [nn.Flatten()]
     for before, width in zip([side * side, *widths], widths, strict=False):
         layers += [nn.Linear(before, width), nn.ReLU()]
@@ -77,13 +78,14 @@ def train(widths: list[int], side: int, inputs: Tensor, labels: Tensor) -> nn.Se
     return model.requires_grad_(False).eval()
 
 
-def subject(net: str, side: int, count: int) -> Subject:
+def subject(net: str, side: int, seed: int, count: int) -> Subject:
     """Train a net, written as its widths ("12-12"), and pick the first images that it classifies correctly."""
     inputs, labels = images(side)
-    model = train([int(width) for width in net.split("-")], side, inputs[TRAIN_FROM:], labels[TRAIN_FROM:])
+    model = train([int(width) for width in net.split("-")], side, seed, inputs[TRAIN_FROM:], labels[TRAIN_FROM:])
     inputs, labels = inputs[:TRAIN_FROM], labels[:TRAIN_FROM]
     correct = (model(inputs).argmax(1) == labels).nonzero().flatten()[:count]
-    return Subject(f"{net} at {side}x{side}", model, inputs[correct], labels[correct])
+    name = f"{net} at {side}x{side}" + (f", seed {seed}" if seed else "")
+    return Subject(name, model, inputs[correct], labels[correct])
 
 
 def fingerprint() -> str:
@@ -163,6 +165,7 @@ def main() -> int:
     parser.add_argument("--nets", nargs="+", default=["20", "12-12"], help="widths of the hidden layers (%(default)s)")
     parser.add_argument("--norms", nargs="+", default=list(NORMS), choices=NORMS)
     parser.add_argument("--side", type=int, default=28, choices=[7, 14, 28], help="pixels per side (%(default)s)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="seeds of the training (%(default)s)")
     parser.add_argument("--images", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=120.0, help="limit of the solver per image and class")
     parser.add_argument("--threads", type=int, default=1)
@@ -173,8 +176,8 @@ def main() -> int:
     budgets = " | ".join(f"ratio, {budget} passes | exact within 0.1 % | largest ratio" for budget in BUDGETS)
     table = [f"| net | norm | exact mean | {budgets} | seconds of the solver | not proved |"]
     table.append("| --- " * (5 + 3 * len(BUDGETS)) + "|")
-    for net in options.nets:
-        this = subject(net, options.side, options.images)
+    for net, seed in product(options.nets, options.seeds):
+        this = subject(net, options.side, seed, options.images)
         for norm in options.norms:
             table.append(measure(this, norm, rows, source, seconds=options.seconds))
             print(table[-1], flush=True)

@@ -27,7 +27,7 @@ NUMERICAL = (
     *(f"tests/unit/runs/test_{name}.py" for name in ("metrics", "reliability")),
     *(
         f"tests/unit/evaluation/test_{name}.py"
-        for name in ("eight_bit", "guard", "job", "late_gain", "referee", "sanity")
+        for name in ("eight_bit", "guard", "job", "late_gain", "referee", "sanity", "vote")
     ),
     "tests/end_to_end/test_arithmetic.py",
 )

@@ -284,6 +284,26 @@ _BASELINES = (
         factory="pdpgd.baselines.advlib:VFGA",
         library=ADV_LIB,
     ),
+    AttackInfo(
+        name="square",
+        norms=CONVEX,
+        about="Square: random squares that shrink, kept where the margin falls",
+        citation="Andriushchenko et al. 2020, arXiv:1912.00049; l1: arXiv:2103.01208",
+        cost="1f",
+        factory="pdpgd.baselines.settings:BallSquare",
+        kind="ball",
+        needs_gradients=False,
+    ),
+    AttackInfo(
+        name="sparse-rs",
+        norms=("l0",),
+        about="Sparse-RS: random pixels and corners of the color box, kept where the margin falls",
+        citation="Croce et al. 2022, arXiv:2006.12834",
+        cost="1f",
+        factory="pdpgd.baselines.settings:BallSparseRS",
+        kind="ball",
+        needs_gradients=False,
+    ),
 )
 
 

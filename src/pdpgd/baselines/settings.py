@@ -14,6 +14,8 @@ from typing import Any
 from pdpgd.attacks.info import PaperSetup, Settings
 from pdpgd.attacks.pgd import PGD
 from pdpgd.attacks.prepare import Budget, Preparable
+from pdpgd.attacks.sparse_rs import SparseRS
+from pdpgd.attacks.square import Square
 from pdpgd.baselines.bridge import expect_counts, expect_positive
 from pdpgd.errors import expect_setting
 
@@ -77,6 +79,25 @@ class BallPGD(PaperBall, PGD):
         if norm == "l0":
             return {**grid, "step": STEPS_L0}
         return {**grid, "sparsity": (0.1, 0.05, 0.01)} if norm == "l1" else grid
+
+
+class BallQueries(Preparable):
+    """An attack within a radius that makes queries of 1 forward pass each."""
+
+    @classmethod
+    def within(cls, budget: Budget) -> Settings:
+        """Spend the budget on queries, as many at each radius."""
+        return {"queries": budget.steps(budget.evaluations)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BallSquare(BallQueries, Square):
+    """`pdpgd.attacks.square.Square` within a budget."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BallSparseRS(BallQueries, SparseRS):
+    """`pdpgd.attacks.sparse_rs.SparseRS` within a budget."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,6 +74,7 @@ _COUNTINGS: Mapping[str, Counting] = {
     "one-pixel": Counting(
         "generations", {"restarts": 1, "population": _CANDIDATES}, description="candidates", per_unit=_CANDIDATES
     ),
+    **dict.fromkeys(("square", "sparse-rs"), Counting("queries", _ONE_START)),
     "sparsefool": Counting("deepfool_steps", {"steps": 1, "lambdas": (1.0,)}, description="steps of DeepFool"),
     "superdeepfool": Counting("deepfool_steps", {"steps": 1}, description="steps of DeepFool"),
     # Below 90 passes there is a single descent; besides its steps, the input and the last point are checked.

@@ -3,14 +3,15 @@
     python benchmarks/gradient_free.py square --model mnist-plain
     python benchmarks/gradient_free.py sparse-rs --model mnist-plain
 
-The table shows how many of the images withstand an attack, for each seed; the fewer, the stronger the attack. The images
-are the first that the model classifies correctly. "rescaled" stretches the schedule of pyautoattack to the queries, as
-ours always does; "fixed" is the schedule that AutoAttack runs. Every point is judged again here.
+The table shows how many of the images withstand an attack, for each seed; the fewer, the stronger the attack. The
+images are the first that the model classifies correctly. "rescaled" stretches the schedule of pyautoattack to the
+queries, as ours does in linf; "fixed" is the schedule that AutoAttack runs. Every point is judged again here.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import shared_zoo
 from pdpgd.attacks.catalogue import prepared
 from pdpgd.classifier import Counted
 from pdpgd.data.loading import load_data
@@ -36,7 +38,12 @@ Run = Callable[[nn.Module, Tensor, Tensor, int], Tensor]
 
 def correctly_classified(model: nn.Module, data: str, *, first: int, count: int) -> tuple[Tensor, Tensor]:
     """Return the first images from a position on that the model classifies correctly."""
-    inputs, labels = load_data(data).batch(range(first, first + 2 * count))
+    last = first + 2 * count
+    inputs, labels = (
+        load_data(data).batch(range(first, last))
+        if data != "cifar10"
+        else shared_zoo.load("zoo").images(data, first, last)
+    )
     with torch.no_grad():
         right = model(inputs).argmax(1) == labels
     return inputs[right][:count], labels[right][:count]
@@ -61,10 +68,10 @@ def square_of_autoattack(norm: str, radius: float, queries: int, *, rescaled: bo
     """Return the Square of pyautoattack; beside its queries it judges a random start."""
 
     def run(model: nn.Module, inputs: Tensor, labels: Tensor, seed: int) -> Tensor:
-        from pyautoattack.square import SquareAttack
-
         settings: dict[str, Any] = {"norm": norm.capitalize(), "eps": radius, "n_queries": queries - 1, "seed": seed}
-        attack = SquareAttack(model, **settings, resc_schedule=rescaled, device=inputs.device)
+        attack = importlib.import_module("pyautoattack.square").SquareAttack(
+            model, **settings, resc_schedule=rescaled, device=inputs.device
+        )
         points: Tensor = attack.perturb(inputs, labels)
         return points
 
@@ -116,9 +123,8 @@ def main() -> None:
     model = load_model(given.model)
     data = correctly_classified(model, given.data or _images_of(given.model), first=given.first, count=given.images)
     print(f"{given.model}, {len(data[1])} correctly classified images, {torch.get_num_threads()} threads\n")
-    print(
-        "| norm | radius | queries | attack | withstand | per seed | passes | seconds |\n|---|---|---|---|---|---|---|---|"
-    )
+    print("| norm | radius | queries | attack | withstand | per seed | passes | seconds |")
+    print("|---|---|---|---|---|---|---|---|")
     for queries in given.queries:
         if given.attack == "sparse-rs":
             show("CornerSearch", queries, corner_search(queries), model, data, "l0", PIXELS, given.seeds)
@@ -143,7 +149,7 @@ def main() -> None:
 
 
 def _images_of(model: str) -> str:
-    return "cifar10-1000" if model.startswith("cifar10") else "mnist-1000"
+    return "cifar10" if model.startswith("cifar10") else "mnist-1000"
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ STREAM = 61
 # Queries whose random numbers are drawn together, unless they are more than these: 16 MB in single precision.
 QUERIES_AT_ONCE = 64
 DRAWS_AT_ONCE = 2**22
-# A schedule is stated for this many queries, and stretched to those that there are.
+# Number of queries that a stretched schedule is stated for.
 SCHEDULED = 10_000
 
 
@@ -85,11 +85,13 @@ class Schedule:
 
     initial: float
     steps: tuple[tuple[int, float], ...]
-    """Pairs of a number of queries, out of 10,000, and the divisor from there on; ascending."""
+    """Pairs of a number of queries and the divisor from there on; ascending."""
+    stretched: bool = True
+    """Whether the numbers are out of 10,000, and stretched or shortened to the queries there are."""
 
     def share(self, query: int, total: int) -> float:
         """Return the share at a query, out of a total."""
-        passed = query * SCHEDULED // total
+        passed = query * SCHEDULED // total if self.stretched else query
         return self.initial / next((by for since, by in reversed(self.steps) if passed > since), 1.0)
 
 

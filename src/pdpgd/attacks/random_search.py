@@ -38,8 +38,8 @@ def random_search(
             random.
         done: Number of queries made in earlier slices. The random numbers depend on it, too.
         total: Number of queries that the schedule is for; None: `done + queries`.
-        share: Share of the pixels in a first square (default 0.8), or replaced by a first proposal of Sparse-RS
-            (default 0.3, with targets 0.1).
+        share: Share of the pixels in a first square, or replaced by a first proposal of Sparse-RS; None: the default
+            of `Square` or `SparseRS`.
 
     Returns:
         The point with the smallest margin per row (adversarial where the margin is below 0), never worse than the
@@ -68,6 +68,5 @@ def random_search(
     if problem.norm.counts:
         pixels = sparse_rs.SparseRS(queries=queries, alpha=share).schedule(targeted=problem.criterion.targeted)
         return search(problem, rows, sparse_rs.proposals_of(problem, rows, radius), pixels, part=part, start=start)
-    squares = square.Square() if share is None else square.Square(p_init=share)
-    proposals = square.proposals_of(problem, rows, radius)
-    return search(problem, rows, proposals, squares.schedule, part=part, start=start)
+    squares = square.Square(queries=queries, p_init=share).schedule(problem.norm.ball)
+    return search(problem, rows, square.proposals_of(problem, rows, radius), squares, part=part, start=start)

@@ -29,6 +29,8 @@ from pdpgd.tensors import clip
 STEPS = ((0, 2), (50, 4), (200, 5), (500, 6), (1000, 8), (2000, 10), (4000, 12), (6000, 15), (8000, 20))
 # Draws of a free pixel to replace another one.
 TRIES = 2
+# Share of the replaced pixels that stay where they are and only change their color, with several channels.
+RECOLORED = 0.1
 
 
 def proposals_of(problem: Problem, rows: Rows, radius: Tensor) -> Proposals:
@@ -85,8 +87,8 @@ class PixelProposals:
 
     @property
     def draws(self) -> Sequence[int]:
-        """For each of the k pixels, whether it is replaced, by which one, and a corner per channel."""
-        return [(1 + TRIES + self._channels) * max(1, own) for own in self.counts]
+        """For each of the k pixels, whether it is replaced, by which one or none, and a corner per channel."""
+        return [(2 + TRIES + self._channels) * max(1, own) for own in self.counts]
 
     def begin(self, draws: Tensor) -> State:
         """Start from random pixels with random colors."""
@@ -104,19 +106,21 @@ class PixelProposals:
         """Replace a share of the pixels, at least one, by free ones with random colors."""
         places, spare = state.places, self._pixels
         # Rows with more pixels may have left since the columns were laid out.
-        numbers = (1 + TRIES + self._channels) * places.shape[1]
+        numbers = (2 + TRIES + self._channels) * places.shape[1]
         draws = F.pad(draws, (0, numbers - draws.shape[1])).reshape(*places.shape, -1)
         leaves = self._leaving(draws[:, :, 0], share)
         taken = torch.zeros(len(places), spare + 1, dtype=torch.bool, device=places.device).scatter_(1, places, True)
+        # With one channel, a pixel at a corner of the box has a single other color.
+        stays = (draws[:, :, 1 + TRIES] < RECOLORED) & (self._channels > 1)
         new = places
         for number in range(TRIES):
             drawn = (draws[:, :, 1 + number] * spare).long().clamp_(max=spare - 1)
-            new = torch.where(leaves & (new == places) & ~taken.gather(1, drawn), drawn, new)
+            new = torch.where(leaves & ~stays & (new == places) & ~taken.gather(1, drawn), drawn, new)
         new = torch.where(_first_of_equals(new, spare + 1), new, places)
         canvas = _padded(state.point.reshape(len(places), self._channels, -1))
         left = self._per_channel(places.masked_fill(~leaves, spare))
         canvas = canvas.scatter(2, left, self.canvas.gather(2, left))
-        painted = self._painted(canvas, new.masked_fill(~leaves, spare), draws[:, :, 1 + TRIES :])
+        painted = self._painted(canvas, new.masked_fill(~leaves, spare), draws[:, :, 2 + TRIES :])
         return State(self._point(painted), new)
 
     def select(self, rows: Tensor) -> PixelProposals:

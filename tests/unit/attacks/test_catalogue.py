@@ -71,6 +71,8 @@ def test_the_catalogue_has_ours_the_papers_twelve_baselines_a_variant_and_later_
         "fab-t": convex,
         "superdeepfool": ("l2",),
         "vfga": ("l0",),
+        "square": convex,
+        "sparse-rs": ("l0",),
     }
     found = {name: info.norms for name, info in ATTACKS.items() if "@" not in name}
     assert found == {**ours, **twelve, **variants, **later}

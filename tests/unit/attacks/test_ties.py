@@ -130,6 +130,8 @@ def test_the_referee_and_the_accuracy_call_the_same_inputs_wrong(
                 ("sparsefool", "l1"),
                 ("one-pixel", "l0"),
                 ("corner-search", "l0"),
+                ("square", "linf"),
+                ("sparse-rs", "l0"),
                 ("jsma", "l0"),
                 ("ddn", "l2"),
                 ("fmn", "l2"),

@@ -88,7 +88,7 @@ def test_an_attack_that_follows_gradients_is_refused_before_any_chunk(
     with pytest.raises(
         NoGradientError,
         match=rf"expected a gradient .* which the attack {attack} follows, .* use an attack that needs no gradient \("
-        "corner-search, one-pixel",
+        "corner-search, one-pixel, square, sparse-rs",
     ):
         evaluate(blind, data, norms=(norm,), attack=attack, budget=20, threads=1, chunk_size=6)
 

@@ -3,9 +3,9 @@
     M' = (M minus A) plus B,    A a few of the k pixels M, B as many others, with colors at corners of the color box
 
 The share of the pixels that a proposal replaces falls as the queries go on (`STEPS`). The margin decides, also with a
-target. Differences from the authors' code: a pixel whose color would be that of the input gets the opposite corner;
-where draws for B meet pixels that are taken, as they do if M covers much of the image, the pixel stays and changes its
-color instead.
+target. Differences from the authors' code: a pixel whose color would be that of the input gets the opposite corner; a
+tenth of the replaced pixels of a color image, and those whose draws for B are all taken, as happens if M covers much of
+the image, stay and change their color instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from pdpgd.tensors import clip
 STEPS = ((0, 2), (50, 4), (200, 5), (500, 6), (1000, 8), (2000, 10), (4000, 12), (6000, 15), (8000, 20))
 # Draws of a free pixel to replace another one.
 TRIES = 2
-# Share of the replaced pixels that stay where they are and only change their color, with several channels.
+# Share of the replaced pixels that stay where they are and only change their color, with several channels: without it,
+# a pixel with some channels right is never left for the same pixel with all of them right. Samples of 24 (CIFAR-10
+# images 100 on) that withstand 600 queries at 1 pixel, without / with: cifar10-plain 19.0 / 18.0, cifar_resnet20
+# 20.0 / 19.3; at 3 and 8 pixels the difference is within the spread of the seeds.
 RECOLORED = 0.1
 
 

@@ -208,3 +208,11 @@ def test_settings_out_of_range_are_refused(settings: dict[str, float]) -> None:
 def test_other_balls_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="norm of Sparse-RS"):
         start(torch.rand(1, 4), [1.0], "l2")
+
+
+def test_pixels_stay_distinct_in_a_crowd(generator: torch.Generator) -> None:
+    inputs = torch.rand(40, 1, 4, 4, generator=generator)
+    problem, moves, state = start(inputs, [7.0] * 40)
+    after = moves.propose(state, torch.rand(40, max(moves.draws), generator=generator), 1.0)
+    assert all(len(set(places)) == 7 for places in after.places.tolist())
+    assert (problem.norm.size(after.point - inputs) == 7).all()

@@ -203,3 +203,15 @@ def test_the_linf_ball_is_not_left_by_rounding(generator: torch.Generator) -> No
     inputs = torch.rand(50, 1, 9, 9, generator=generator)
     _, state = proposals("linf", inputs, 0.001)
     assert float((state.point - inputs).abs().max()) <= torch.tensor(0.001)
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+def test_a_proposal_in_l2_and_l1_empties_one_square_for_another(norm: str) -> None:
+    inputs = torch.full((1, 1, 9, 9), 0.5)
+    moves, state = proposals(norm, inputs, 0.5)
+    # The first square at the top left, the second at the bottom right.
+    draws = torch.tensor([[0.0, 0.0, 0.99, 0.99, 0.2, 0.8]])
+    before, after = ((at.point - inputs)[0, 0] for at in (state, moves.propose(state, draws, 1 / 9)))
+    assert (before[6:, 6:] != 0).any()
+    assert (after[6:, 6:] == 0).all()
+    assert float(after[:3, :3].abs().sum()) > float(before[:3, :3].abs().sum())

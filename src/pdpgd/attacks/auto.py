@@ -6,6 +6,7 @@ counts, single changes reverted as long as the point stays adversarial.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, cycle, islice
 from numbers import Integral
@@ -15,11 +16,10 @@ from torch import Tensor
 
 from pdpgd.attacks.base import AttackResult, Bounds, History, Observe, StopAttack, calls_within, pose
 from pdpgd.attacks.config import AutoConfig, Tactic, config_or_default
-from pdpgd.attacks.descent import Search, descend_by, margin_itself, towards
+from pdpgd.attacks.descent import Aim, Search, descend_by
 from pdpgd.attacks.frame import Attempt, Rows, batches, framed_attack
 from pdpgd.attacks.linearized import nearness
 from pdpgd.classifier import Model
-from pdpgd.criteria import Surrogate
 from pdpgd.errors import InvalidInputError
 from pdpgd.norms import Norm
 
@@ -126,6 +126,11 @@ class Plan:
     pruning: int
     """Forward passes at the end, in a norm that counts."""
 
+    @property
+    def reserve(self) -> int:
+        """Passes that are kept for the end: the last descent, the pass that judges its last point, and pruning."""
+        return (2 * self.polish + 1 if self.polish else 0) + self.pruning
+
     @classmethod
     def within(cls, passes: int, *, counts: bool, config: AutoConfig) -> Plan:
         """Divide a number of passes."""
@@ -152,6 +157,8 @@ class _Descents:
         """Descents in a row without an improvement."""
         self.classes: Tensor | None = None
         """The runners-up of each sample, nearest first; None if the classes are not ranked."""
+        self.near = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
+        """Whether descents from afar ended far out, so that a sample stays near its best point."""
 
     def run(self) -> None:
         """Spend the budget of each sample, in batches."""
@@ -159,9 +166,9 @@ class _Descents:
         for samples in self.attempt.batches():
             self._rank(samples)
             # All samples of a batch have spent the same number of passes so far.
-            left = self.budget - int(self.search.spent[samples[0]])
+            left = int(self.search.left(samples[:1]))
             plan = Plan.within(left - starts, counts=self.problem.norm.counts, config=self.config)
-            self._descend_from_starts(samples, plan)
+            self._descend_from_starts(samples, plan, reserve=starts + plan.reserve)
             if left > 0:
                 self._judge_starts(samples)
             self._finish(samples, plan)
@@ -204,27 +211,45 @@ class _Descents:
             self.classes = others.new_zeros(len(problem.inputs), others.shape[1])
         self.classes[samples] = others.gather(1, far.argsort(1))
 
-    def _descend_from_starts(self, samples: Tensor, plan: Plan) -> None:
+    def _descend_from_starts(self, samples: Tensor, plan: Plan, *, reserve: int) -> None:
         if plan.steps == 0:
             return
         chosen = 0
         for number, tactic in enumerate(islice(chain(self.config.first, cycle(self.config.then)), plan.descents)):
             remaining = self._unfinished(samples)
+            affordable = self.search.left(remaining) - reserve >= 2 * plan.steps + 1
+            remaining = remaining[affordable]
             if len(remaining) == 0:
                 return
-            pursue: Surrogate = margin_itself
+            other = None
             if tactic.nearest_class and self.classes is not None and chosen < self.classes.shape[1]:
-                pursue = towards(self.classes[remaining, chosen])
+                other = chosen
                 chosen += 1
-            self._descend(tactic, remaining, number=number, steps=plan.steps, pursue=pursue)
+            for own, rows in self._by_tactic(tactic, remaining):
+                aim = Aim() if other is None or self.classes is None else Aim(self.classes[rows, other])
+                self._descend(own, rows, number=number, steps=plan.steps, aim=aim, reserve=reserve)
+
+    def _by_tactic(self, tactic: Tactic, samples: Tensor) -> Iterator[tuple[Tactic, Tensor]]:
+        """Divide samples by what they do in place of a tactic: where random starts end far out, they stay near."""
+        if tactic.style.adaptive and tactic.start != "random":
+            yield tactic, samples
+            return
+        near = self.near[samples]
+        for own, rows in ((tactic, samples[~near]), (self.config.local, samples[near])):
+            if len(rows):
+                yield own, rows
 
     def _descend(
-        self, tactic: Tactic, samples: Tensor, *, number: int, steps: int, pursue: Surrogate = margin_itself
+        self, tactic: Tactic, samples: Tensor, *, number: int, steps: int, aim: Aim | None = None, reserve: int = 0
     ) -> None:
         before = self.best.size[samples]
-        descend_by(tactic, self.search, Rows.of(self.problem, samples, number), steps=steps, pursue=pursue)
+        self.search.lately[samples] = torch.inf
+        rows = Rows.of(self.problem, samples, number)
+        descend_by(tactic, self.search, rows, steps=steps, aim=aim or Aim(), reserve=reserve)
         improved = self.best.size[samples] < before * (1.0 - self.config.worthwhile)
         self.idle[samples] = (self.idle[samples] + 1).masked_fill(improved | before.isinf(), 0)
+        if tactic.start == "random" and not tactic.style.adaptive:
+            self.near[samples] = self.search.lately[samples] > self.config.far_limit * self.best.size[samples]
 
     def _finish(self, samples: Tensor, plan: Plan) -> None:
         """From the best point, make a last descent; in a norm that counts, revert single changes."""
@@ -233,7 +258,7 @@ class _Descents:
         if len(samples) == 0:
             return
         if plan.polish > 0:
-            self._descend(self.config.polish, samples, number=plan.descents, steps=plan.polish)
+            self._descend(self.config.polish, samples, number=plan.descents, steps=plan.polish, reserve=plan.pruning)
         if self.problem.norm.counts and self.config.pruning_passes > 0:
             prune(self.search, samples, passes=plan.pruning)
 

@@ -168,7 +168,7 @@ class Tactic:
 _QUICK = Style(trust=3.0, overshoot=0.25)
 _QUICK_COUNT = Style(trust=1.0, overshoot=0.25)
 _STEADY = Style(trust=0.6, overshoot=0.5, adaptive=False, memory=0.7)
-_STEADY_COUNT = Style(trust=0.1, overshoot=0.1)
+_STEADY_COUNT = Style(trust=0.3, overshoot=0.1)
 _CAREFUL = Style(trust=0.3, overshoot=0.05)
 
 CLASS = Tactic(name="class", start="input", style=_QUICK, counting=_QUICK_COUNT, nearest_class=True)
@@ -176,6 +176,7 @@ FAR = Tactic(name="far", start="random", style=_QUICK, counting=_QUICK_COUNT)
 STEADY = Tactic(name="steady", start="random", style=_STEADY, counting=_STEADY_COUNT)
 NEAR = Tactic(name="near", start="around input", style=_QUICK, counting=_QUICK_COUNT)
 HOPPING = Tactic(name="hop", start="around best", style=_STEADY, counting=_STEADY_COUNT)
+QUICK_HOP = Tactic(name="quick hop", start="around best", style=_QUICK, counting=_QUICK_COUNT)
 POLISH = Tactic(name="polish", start="best", style=_CAREFUL, counting=_STEADY_COUNT, relaxed=0.0)
 
 
@@ -232,6 +233,10 @@ class AutoConfig:
     """Tactics of the first descents: every kind of start."""
     then: tuple[Tactic, ...] = (HOPPING,)
     """Tactics of the later descents, in rotation: hops from the best point so far."""
+    local: Tactic = QUICK_HOP
+    """Tactic that replaces random starts, and steady hops, on samples where steady descents from afar end far out."""
+    far_limit: float = 1.2
+    """How much larger than the best distance the end of a steady descent from afar is where these are given up."""
     polish: Tactic = POLISH
     """Tactic of the last descent, from the best point."""
     shared: tuple[Tactic, ...] = (HOPPING, HOPPING, HOPPING, STEADY, POLISH)
@@ -239,6 +244,12 @@ class AutoConfig:
     min_descent_steps: int = 17
     """Fewest gradients of one descent when there are several: a larger budget first gives more descents, then longer
     ones."""
+    extension_steps: int = 4
+    """Steps by which a descent is prolonged as long as it progresses."""
+    extension_gain: float = 0.2
+    """Relative decrease of the size over these steps that counts as progress."""
+    extension_limit: int = 3
+    """Largest length, relative to its planned one, of a descent in a norm that counts that finds nothing."""
     shared_steps: int = 20
     """Gradients of a descent with passes that others left over."""
     polish_share: float = 0.1
@@ -277,14 +288,23 @@ class AutoConfig:
     def __post_init__(self) -> None:
         for name in ("then", "shared"):
             expect_setting(self, name, "at least one tactic", len(getattr(self, name)) > 0)
-        for name in ("min_descent_steps", "shared_steps", "several_from", "rank_from", "ranked_classes", "patience"):
+        for name in (
+            "min_descent_steps",
+            "extension_steps",
+            "extension_limit",
+            "shared_steps",
+            "several_from",
+            "rank_from",
+            "ranked_classes",
+            "patience",
+        ):
             value = getattr(self, name)
             expect_setting(self, name, "an integer of at least 1", isinstance(value, int) and value >= 1)
         pruning = self.pruning_passes
         expect_setting(self, "pruning_passes", "an integer of at least 0", isinstance(pruning, int) and pruning >= 0)
-        for name in ("polish_share", "worthwhile"):
+        for name in ("polish_share", "worthwhile", "extension_gain"):
             expect_setting(self, name, "in [0, 1)", 0 <= getattr(self, name) < 1)
-        for name in ("start_radius", "near_scale", "hop_scale", "overshoot_power"):
+        for name in ("start_radius", "near_scale", "hop_scale", "overshoot_power", "far_limit"):
             expect_setting(self, name, "at least 0", getattr(self, name) >= 0)
         for name in ("least_length", "level_step"):
             expect_setting(self, name, "above 0", getattr(self, name) > 0)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,10 +15,10 @@ from pdpgd.attacks.base import History, Observation, Observe, random_rows
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.config import AutoConfig, Start, Style, Tactic
 from pdpgd.attacks.frame import Attempt, Rows, differentiate, look
-from pdpgd.attacks.linearized import Linear, Propose, Trust, geometry_of
+from pdpgd.attacks.linearized import Linear, Trust, geometry_of
 from pdpgd.classifier import Answer, Lead
 from pdpgd.criteria import Criterion, Surrogate, lead_over
-from pdpgd.norms import size_l2
+from pdpgd.norms import Norm, size_l2
 from pdpgd.tensors import flat, per_sample
 
 
@@ -26,6 +27,9 @@ class Search:
 
     def __init__(self, attempt: Attempt, *, budget: int, observe: Observe | None, config: AutoConfig) -> None:
         self.problem, self.best, self.config = attempt.problem, attempt.best, config
+        self.budget = budget
+        self.lately = torch.full_like(attempt.best.size, torch.inf)
+        """Size of the smallest adversarial point of the present descent per sample."""
         self._wrong, self._observe = attempt.wrong, observe
         self._total = budget * int((~attempt.wrong).sum())
         self._records: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -35,6 +39,11 @@ class Search:
     def spent(self) -> Tensor:
         """Forward plus backward passes spent per sample."""
         return self.problem.ledger.forwards + self.problem.ledger.backwards
+
+    def left(self, samples: Tensor) -> Tensor:
+        """Return how many passes of the budget are left per sample."""
+        ledger = self.problem.ledger
+        return self.budget - ledger.forwards[samples] - ledger.backwards[samples]
 
     def delta(self, rows: Rows) -> Tensor:
         """Return the best perturbation of each row's sample; zero where none was found."""
@@ -73,6 +82,7 @@ class Search:
     def _keep(self, rows: Rows, point: Tensor, margin: Tensor, prediction: Tensor) -> None:
         candidates = Best.candidates(point, self.problem.norm.size(point - rows.inputs), margin, prediction)
         self.best.improve(candidates, at=rows.samples)
+        self.lately[rows.samples] = torch.minimum(self.lately[rows.samples], candidates.size)
         best = self._record(rows.samples)
         if self._observe is not None:
             done = int(self.spent.sum())
@@ -84,49 +94,108 @@ class Search:
         return best
 
 
-def margin_itself(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
-    """Descend on the margin over the class with the highest logit."""
-    return margin
+@dataclass(frozen=True)
+class Aim:
+    """What a descent makes smaller: the margin, or the lead over a given class per row."""
+
+    others: Tensor | None = None
+    """The class to head for; None for the one with the highest logit."""
+
+    def select(self, keep: Tensor) -> Aim:
+        """Return the given rows."""
+        return self if self.others is None else Aim(self.others[keep])
+
+    def __call__(self, margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
+        """Return the loss per row, as a `Surrogate`."""
+        return margin if self.others is None else lead_over(logits, criterion.classes, self.others)
 
 
-def towards(others: Tensor) -> Surrogate:
-    """Descend on the lead over a given class per sample instead of the margin."""
+class Stage:
+    """Rows that descend in one norm, and where they are; lengths are in units of the box's width."""
 
-    def lead(margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
-        return lead_over(logits, criterion.classes, others)
+    def __init__(
+        self, search: Search, rows: Rows, delta: Tensor, *, norm: Norm, style: Style, steps: int, aim: Aim
+    ) -> None:
+        self.search, self.rows, self.norm, self.style, self.aim = search, rows, norm, style, aim
+        self.planned = steps
+        """Number of steps over which the overshoot falls to 0."""
+        self.made = 0
+        self.point = search.problem.box.clip(rows.inputs + delta)
+        self.slope = torch.zeros_like(rows.inputs)
+        self.trust = Trust(rows.inputs.new_full((len(rows.inputs),), style.trust))
+        self.promised = self.before = torch.zeros_like(self.trust.value)
+        self.smallest = torch.full_like(self.trust.value, torch.inf)
+        """Size of the smallest adversarial point of the stage per row."""
 
-    return lead
+    def select(self, keep: Tensor) -> None:
+        """Go on with the given rows only."""
+        self.rows, self.aim = self.rows.select(keep), self.aim.select(keep)
+        self.trust = Trust(self.trust.value[keep])
+        for name in ("point", "slope", "promised", "before", "smallest"):
+            setattr(self, name, getattr(self, name)[keep])
+
+    def advance(self, steps: int) -> None:
+        """Make steps: one forward and one backward pass each."""
+        problem, config = self.search.problem, self.search.config
+        inputs, box, unit = self.rows.inputs, problem.box, problem.box.width
+        low, high = (box.low - inputs) / unit, (box.high - inputs) / unit
+        propose = geometry_of(self.norm, config)
+        for step in range(self.made, self.made + steps):
+            here = (self.point - inputs) / unit
+            answer = self.search.answer(self.rows, self.point, self.aim)
+            fooled = self.norm.size(here).masked_fill(answer.margin >= 0, torch.inf)
+            self.smallest = torch.minimum(self.smallest, fooled)
+            if self.style.adaptive and step > 0:
+                self.trust = self.trust.judged(self.promised, answer.loss - self.before, config.trust)
+            gradient = answer.gradient * unit
+            self.slope = gradient if step == 0 else torch.lerp(gradient, self.slope, self.style.memory)
+            left = max(0.0, 1.0 - step / max(self.planned - 1, 1))
+            overshoot = self.style.overshoot * left**config.overshoot_power
+            there = propose(here, Linear.of(answer.loss, self.slope), self.trust.value, overshoot, low, high)
+            self.promised, self.before = (flat(self.slope) * flat(there - here)).sum(1), answer.loss
+            point = box.clip(inputs + there * unit)
+            self.point = _rescued(point, answer, self.search, self.rows, step)
+        self.made += steps
 
 
 def descend(
-    search: Search, rows: Rows, delta: Tensor, *, propose: Propose, style: Style, steps: int, pursue: Surrogate
+    search: Search, rows: Rows, delta: Tensor, *, norm: Norm, style: Style, steps: int, aim: Aim, reserve: int
 ) -> Tensor:
     """Descend from `delta` and return the last perturbation, which is not judged yet.
 
-    Each step is one forward and one backward pass. Lengths are in units of the box's width.
+    A row that still progresses after the planned steps goes on, while more than `reserve` passes are left to it: how
+    long a descent has to be depends on the model, and its progress tells.
     """
-    inputs, box, config = rows.inputs, search.problem.box, search.config
-    unit = box.width
-    low, high = (box.low - inputs) / unit, (box.high - inputs) / unit
-    trust = Trust(inputs.new_full((len(inputs),), style.trust))
-    slope = torch.zeros_like(inputs)
-    promised = before = torch.zeros_like(trust.value)
+    config = search.config
+    stage = Stage(search, rows, delta, norm=norm, style=style, steps=steps, aim=aim)
+    block = min(config.extension_steps, steps)
+    stage.advance(steps - block)
+    end = stage.point
+    going = torch.arange(len(rows.samples), device=delta.device)
+    while block > 0 and len(going):
+        before = stage.smallest
+        stage.advance(block)
+        end = end.index_copy(0, going, stage.point)
+        progress = _progress(search, stage, before)
+        affordable = search.left(stage.rows.samples) - reserve >= 2 * block + 1
+        keep = (progress & affordable).nonzero().squeeze(1)
+        going = going[keep]
+        stage.select(keep)
+    return end - rows.inputs
 
-    point = box.clip(inputs + delta)
-    for step in range(steps):
-        here = (point - inputs) / unit
-        answer = search.answer(rows, point, pursue)
-        if style.adaptive and step > 0:
-            trust = trust.judged(promised, answer.loss - before, config.trust)
-        gradient = answer.gradient * unit
-        slope = gradient if step == 0 else torch.lerp(gradient, slope, style.memory)
-        linear = Linear.of(answer.loss, slope)
-        left = 1.0 - step / max(steps - 1, 1)
-        there = propose(here, linear, trust.value, style.overshoot * left**config.overshoot_power, low, high)
-        point = box.clip(inputs + there * unit)
-        promised, before = (flat(slope) * flat(there - here)).sum(1), answer.loss
-        point = _rescued(point, answer, search, rows, step)
-    return point - inputs
+
+def _progress(search: Search, stage: Stage, before: Tensor) -> Tensor:
+    """Return which rows should go on: those that set the record and still improve.
+
+    In a norm that counts, a row that has left the adversarial region goes on as well: its trust is falling until the
+    linearization holds.
+    """
+    config, samples = search.config, stage.rows.samples
+    record = search.lately[samples] <= search.best.size[samples]
+    improving = record & (stage.smallest < before * (1.0 - config.extension_gain))
+    if stage.norm.counts and stage.made < config.extension_limit * stage.planned:
+        improving |= stage.smallest.isinf()
+    return improving
 
 
 def _rescued(point: Tensor, answer: Answer, search: Search, rows: Rows, step: int) -> Tensor:
@@ -163,13 +232,18 @@ _STARTS: Mapping[Start, Callable[[Search, Rows], Tensor]] = {
 }
 
 
-def descend_by(tactic: Tactic, search: Search, rows: Rows, *, steps: int, pursue: Surrogate) -> None:
-    """Descend by a tactic: `steps` forward and backward passes, and a forward pass for the last point."""
-    norm, config = search.problem.norm, search.config
+def descend_by(tactic: Tactic, search: Search, rows: Rows, *, steps: int, aim: Aim, reserve: int = 0) -> None:
+    """Descend by a tactic: `steps` forward and backward passes or more, and a forward pass for the last point.
+
+    Longer descents leave `reserve` passes of the budget.
+    """
+    norm = search.problem.norm
     delta, style = _STARTS[tactic.start](search, rows), tactic.style
     if norm.relaxed is not None:
-        propose, first = geometry_of(norm.relaxed, config), round(tactic.relaxed * steps)
-        delta = descend(search, rows, delta, propose=propose, style=style, steps=first, pursue=pursue)
+        first = round(tactic.relaxed * steps)
+        # Only the stage in the norm itself may take longer: how good its start is hardly matters.
+        all_passes = search.budget
+        delta = descend(search, rows, delta, norm=norm.relaxed, style=style, steps=first, aim=aim, reserve=all_passes)
         style, steps = tactic.counting, steps - first
-    delta = descend(search, rows, delta, propose=geometry_of(norm, config), style=style, steps=steps, pursue=pursue)
+    delta = descend(search, rows, delta, norm=norm, style=style, steps=steps, aim=aim, reserve=reserve)
     search.look(rows, search.problem.box.clip(rows.inputs + delta))

@@ -96,7 +96,6 @@ _ATTACKS = {
     "square": "Square",
     "superdeepfool": "SuperDeepFool",
     "vfga": "VFGA",
-    "square": "Square",
     "sparse-rs": "Sparse-RS",
 }
 _NORMS = {"linf": f"{ELL}∞", "l2": f"{ELL}2", "l1": f"{ELL}1", "l0": f"{ELL}0"}

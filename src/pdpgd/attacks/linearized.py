@@ -13,19 +13,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from pdpgd.attacks.config import AutoConfig, PriceSearch, TrustRule
+from pdpgd.attacks.responses import Guess, Level, Response, Scratch, Step, least_price, response_of
 from pdpgd.classifier import Lead
 from pdpgd.criteria import Box
-from pdpgd.norms import BoxProx, Norm, size_l1, size_l2, size_linf
-from pdpgd.tensors import clip, flat, length, per_sample
+from pdpgd.norms import Norm, size_l1, size_l2, size_linf
+from pdpgd.tensors import flat, per_sample
 
-Response = Callable[[Tensor], Tensor]
-"""Maps one number per sample to a perturbation; the larger the number, the farther it goes down the slope."""
+# Trials of a price in the first step of a descent, in a step that can begin from the price of the last one, and in such
+# a step in a norm that counts, where the reach grows in jumps.
+COLD_TRIALS = 24
+WARM_TRIALS = 6
+WARM_COUNTING_TRIALS = 10
 
 
 @dataclass(frozen=True)
@@ -43,57 +46,17 @@ class Linear:
         No boundary is farther than the diagonal of the unit box; a slope of zero stays zero.
         """
         farthest = math.sqrt(flat(gradient).shape[1])
-        size = length(flat(gradient), 1).squeeze(1).clamp(min=torch.finfo(gradient.dtype).tiny)
-        gap = (margin / size).clamp(-farthest, farthest)
-        return cls(gap, gradient / per_sample(size, gradient))
+        tiny = torch.finfo(gradient.dtype).tiny
+        # In units of the largest entry no square leaves the range of the dtype, and the length is at least 1.
+        largest = size_linf(gradient).clamp_(min=tiny)
+        slope = gradient / per_sample(largest, gradient)
+        length = size_l2(slope)
+        gap = (margin / (largest * length).clamp_(min=tiny)).clamp_(-farthest, farthest)
+        return cls(gap, slope.div_(per_sample(length.clamp_(min=0.5), slope)))
 
     def descent(self, move: Tensor) -> Tensor:
         """Return by how much a move reduces the gap."""
         return -(flat(self.slope) * flat(move)).sum(1)
-
-
-def proximal_response(prox: BoxProx, delta: Tensor, slope: Tensor, step: Tensor, low: Tensor, high: Tensor) -> Response:
-    """u(p) = prox_{t f}(r - t p g); the number is log p."""
-    t = per_sample(step, delta)
-
-    def respond(log_price: Tensor) -> Tensor:
-        return prox(delta - t * per_sample(log_price.exp(), delta) * slope, step, low, high)
-
-    return respond
-
-
-def level_response(
-    delta: Tensor, slope: Tensor, step: Tensor, low: Tensor, high: Tensor, prices: PriceSearch
-) -> Response:
-    """The l-infinity form: argmin ||u||_inf subject to |u - r| <= t, which needs neither a sort nor a search.
-
-    Each entry is at -level * sign(g), as far as the step and the box allow; an entry without slope is clipped to the
-    level. The number is log level + prices.highest, so that the largest one covers the whole box.
-    """
-    t = per_sample(step, delta)
-    low, high = torch.maximum(delta - t, low), torch.minimum(delta + t, high)
-    down = -slope.sign()
-    flatland = slope == 0
-    some_flatland = bool(flatland.any())
-
-    def respond(log_level: Tensor) -> Tensor:
-        level = per_sample((log_level - prices.highest).exp(), delta)
-        u = clip(level * down, low, high)
-        return torch.where(flatland, clip(clip(delta, -level, level), low, high), u) if some_flatland else u
-
-    return respond
-
-
-def cross(respond: Response, linear: Linear, delta: Tensor, overshoot: Tensor, prices: PriceSearch) -> Tensor:
-    """Return the smallest response that crosses the linear boundary by `overshoot`, or the farthest one."""
-    need = linear.gap + overshoot
-    bottom = torch.full_like(need, prices.lowest)
-    top = torch.full_like(need, prices.highest)
-    for _ in range(prices.halvings):
-        middle = (bottom + top) / 2
-        crossed = linear.descent(respond(middle) - delta) >= need
-        bottom, top = torch.where(crossed, bottom, middle), torch.where(crossed, middle, top)
-    return respond(top)
 
 
 @dataclass(frozen=True)
@@ -113,64 +76,106 @@ Propose = Callable[[Tensor, Linear, Tensor, float, Tensor, Tensor], Tensor]
 """(delta, linear, trust, overshoot, low, high) -> the next perturbation."""
 
 
-def geometry_of(norm: Norm, config: AutoConfig) -> Propose:
-    """Return how a norm takes its step on the linearized margin."""
-    if norm.level_step:
-        return partial(_by_level, config)
-    return partial(_by_count if norm.counts else _by_prox, config, norm)
+class Geometry:
+    """How a norm takes its steps on the linearized margin, for one descent.
 
-
-def _by_prox(
-    config: AutoConfig,
-    norm: Norm,
-    delta: Tensor,
-    linear: Linear,
-    trust: Tensor,
-    overshoot: float,
-    low: Tensor,
-    high: Tensor,
-) -> Tensor:
-    """Step by the prox. A trust of 1 weighs ||u - r||^2 / 2, in units of the present length, against the size."""
-    length = torch.maximum(size_l2(delta), linear.gap.abs()).clamp(min=config.least_length)
-    size = norm.size(delta)
-    step = trust * length.square() / torch.where(size > 0, size, length)
-    respond = proximal_response(norm.prox_in_box, delta, linear.slope, step, low, high)
-    return cross(respond, linear, delta, overshoot * length, config.prices)
-
-
-def _by_count(
-    config: AutoConfig,
-    norm: Norm,
-    delta: Tensor,
-    linear: Linear,
-    trust: Tensor,
-    overshoot: float,
-    low: Tensor,
-    high: Tensor,
-) -> Tensor:
-    """Step in a norm that counts.
-
-    A trust of 1 weighs the change of a pixel, in units of the mean square of the present changes, against its count: a
-    new pixel is worth it from sqrt(2) times their usual size. On MNIST they span the box; deep nets of natural images
-    are fooled by small changes of few pixels, and their margins are not linear as far as the box.
+    It keeps the price of the last step, from which the search for the next one begins, and the memory. So the rows must
+    stay the same from call to call; with another number of rows it begins anew.
     """
-    taken = torch.maximum(linear.descent(delta).abs(), linear.gap.abs()).clamp(min=config.least_length)
-    size = norm.size(delta)
-    box = float(delta.shape[1] if delta.ndim > 2 else 1)
-    step = trust * torch.where(size > 0, size_l2(delta).square() / size.clamp(min=1), box)
-    respond = proximal_response(norm.prox_in_box, delta, linear.slope, step, low, high)
-    return cross(respond, linear, delta, overshoot * taken, config.prices)
+
+    def __init__(self, norm: Norm, config: AutoConfig) -> None:
+        self._norm, self._config = norm, config
+        self._scratch = Scratch()
+        self._guess: Guess | None = None
+
+    def __call__(
+        self, delta: Tensor, linear: Linear, trust: Tensor, overshoot: float, low: Tensor, high: Tensor
+    ) -> Tensor:
+        """Return the smallest response that crosses the linear boundary, or the farthest one."""
+        if self._norm.level_step:
+            return self._by_level(delta, linear, trust, overshoot, low, high)
+        if self._norm.counts:
+            return self._by_count(delta, linear, trust, overshoot, low, high)
+        return self._by_prox(delta, linear, trust, overshoot, low, high)
+
+    def _by_prox(
+        self, delta: Tensor, linear: Linear, trust: Tensor, overshoot: float, low: Tensor, high: Tensor
+    ) -> Tensor:
+        """Step by the prox.
+
+        A trust of 1 weighs ||u - r||^2 / 2, in units of the present length, against the size.
+        """
+        own = size_l2(delta)
+        length = torch.maximum(own, linear.gap.abs()).clamp_(min=self._config.least_length)
+        size = own if self._norm.size is size_l2 else self._norm.size(delta)
+        step = Step(delta, linear.slope, trust * length.square() / torch.where(size > 0, size, length), low, high)
+        return self._crossed(response_of(self._norm, step, self._scratch), linear, delta, overshoot * length)
+
+    def _by_count(
+        self, delta: Tensor, linear: Linear, trust: Tensor, overshoot: float, low: Tensor, high: Tensor
+    ) -> Tensor:
+        """Step in a norm that counts. With a trust of 1, moving a pixel through the box costs half of a new one."""
+        taken = torch.maximum(linear.descent(delta).abs(), linear.gap.abs()).clamp_(min=self._config.least_length)
+        step = Step(delta, linear.slope, trust * (delta.shape[1] if delta.ndim > 2 else 1), low, high)
+        return self._crossed(response_of(self._norm, step, self._scratch), linear, delta, overshoot * taken)
+
+    def _by_level(
+        self, delta: Tensor, linear: Linear, trust: Tensor, overshoot: float, low: Tensor, high: Tensor
+    ) -> Tensor:
+        """Step to a level. A trust of 1 allows each entry to move by `level_step` of the largest one."""
+        config = self._config
+        length = torch.maximum(size_l2(delta), linear.gap.abs()).clamp_(min=config.least_length)
+        needed = linear.gap.abs() / size_l1(linear.slope).clamp_(min=torch.finfo(delta.dtype).tiny)
+        size = config.level_step * trust * torch.maximum(size_linf(delta), needed).clamp_(min=config.least_length)
+        response = Level(Step(delta, linear.slope, size, low, high), self._scratch)
+        return self._crossed(response, linear, delta, overshoot * length)
+
+    def _crossed(self, response: Response, linear: Linear, delta: Tensor, overshoot: Tensor) -> Tensor:
+        guess = self._guess if self._guess is not None and len(self._guess.price) == len(delta) else None
+        warm = WARM_COUNTING_TRIALS if self._norm.counts else WARM_TRIALS
+        u, self._guess = cross(
+            response,
+            linear,
+            delta,
+            overshoot,
+            self._config.prices,
+            levels=self._norm.level_step,
+            guess=guess,
+            trials=None if guess is None else warm,
+        )
+        return u
 
 
-def _by_level(
-    config: AutoConfig, delta: Tensor, linear: Linear, trust: Tensor, overshoot: float, low: Tensor, high: Tensor
-) -> Tensor:
-    """Step to a level. A trust of 1 allows each entry to move by `level_step` of the largest one."""
-    length = torch.maximum(size_l2(delta), linear.gap.abs()).clamp(min=config.least_length)
-    needed = linear.gap.abs() / size_l1(linear.slope).clamp(min=torch.finfo(delta.dtype).tiny)
-    step = config.level_step * trust * torch.maximum(size_linf(delta), needed).clamp(min=config.least_length)
-    respond = level_response(delta, linear.slope, step, low, high, config.prices)
-    return cross(respond, linear, delta, overshoot * length, config.prices)
+def cross(
+    response: Response,
+    linear: Linear,
+    delta: Tensor,
+    overshoot: Tensor,
+    prices: PriceSearch,
+    *,
+    levels: bool = False,
+    guess: Guess | None = None,
+    trials: int | None = None,
+) -> tuple[Tensor, Guess]:
+    """Return the smallest response that crosses the linear boundary by `overshoot`, or the farthest one.
+
+    Prices of a level end at 1, the width of the box. Without a guess of the price the search takes more trials.
+    """
+    unit = math.exp(-prices.highest) if levels else 1.0
+    lowest, highest = unit * math.exp(prices.lowest), unit * math.exp(prices.highest)
+    need = linear.gap + overshoot + linear.descent(delta)
+    if guess is None:
+        guess = Guess(torch.full_like(need, math.sqrt(lowest * highest)), torch.zeros_like(need))
+        trials = COLD_TRIALS
+    price, guess = least_price(
+        response.reach, need, lowest=lowest, highest=highest, trials=trials or COLD_TRIALS, guess=guess
+    )
+    return response.at(price), guess
+
+
+def geometry_of(norm: Norm, config: AutoConfig) -> Propose:
+    """Return how a norm takes its steps on the linearized margin in one descent."""
+    return Geometry(norm, config)
 
 
 def nearness(norm: Norm, lead: Lead, inputs: Tensor, box: Box) -> Tensor:

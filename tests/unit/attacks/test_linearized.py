@@ -15,8 +15,9 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from pdpgd.attacks.config import PriceSearch, TrustRule
-from pdpgd.attacks.linearized import Linear, Response, Trust, cross, level_response, proximal_response
-from pdpgd.norms import L0, L1, L2, LINF, BoxProx
+from pdpgd.attacks.linearized import Linear, Trust, cross
+from pdpgd.attacks.responses import AnyResponse, Level, Scratch, Step, response_of
+from pdpgd.norms import L0, L1, L2, LINF, BoxProx, Norm
 from pdpgd.proximal import prox_l1_box, prox_l2_box
 
 Array = NDArray[np.float64]
@@ -48,6 +49,10 @@ class Question:
     @property
     def need(self) -> Tensor:
         return self.linear.gap + self.overshoot
+
+    @property
+    def as_step(self) -> Step:
+        return Step(self.delta, self.linear.slope, self.step, self.low, self.high)
 
     def row(self, i: int) -> Question:
         linear = Linear(self.linear.gap[i : i + 1], self.linear.slope[i : i + 1])
@@ -90,21 +95,29 @@ def question(generator: torch.Generator) -> Question:
 
 def by_prox(prox: BoxProx) -> Answer:
     def answer(given: Question) -> Tensor:
-        respond = proximal_response(prox, given.delta, given.linear.slope, given.step, given.low, given.high)
-        return cross(respond, given.linear, given.delta, given.overshoot, PRICES)
+        return cross(AnyResponse(prox, given.as_step), given.linear, given.delta, given.overshoot, PRICES)[0]
+
+    return answer
+
+
+def by_norm(norm: Norm) -> Answer:
+    def answer(given: Question) -> Tensor:
+        response = response_of(norm, given.as_step, Scratch())
+        assert not isinstance(response, AnyResponse)
+        return cross(response, given.linear, given.delta, given.overshoot, PRICES)[0]
 
     return answer
 
 
 def by_level(given: Question) -> Tensor:
-    respond = level_response(given.delta, given.linear.slope, given.step, given.low, given.high, PRICES)
-    return cross(respond, given.linear, given.delta, given.overshoot, PRICES)
+    response = Level(given.as_step, Scratch())
+    return cross(response, given.linear, given.delta, given.overshoot, PRICES, levels=True)[0]
 
 
 ANSWERS = [
-    pytest.param(by_prox(L1.prox_in_box), id="l1"),
-    pytest.param(by_prox(L2.prox_in_box), id="l2"),
-    pytest.param(by_prox(L0.prox_in_box), id="l0"),
+    pytest.param(by_norm(L1), id="l1"),
+    pytest.param(by_norm(L2), id="l2"),
+    pytest.param(by_norm(L0), id="l0"),
     pytest.param(by_prox(prox_l2_box), id="exact-l2"),
     pytest.param(by_level, id="linf"),
 ]
@@ -239,7 +252,7 @@ def test_no_random_point_that_goes_as_far_costs_less(
 def test_the_l2_answer_of_the_norm_costs_at_most_a_twentieth_more_than_the_best(generator: torch.Generator) -> None:
     """The norm may clip its prox instead of solving in the box."""
     question = question_of(generator, samples=40, features=5)
-    best, taken = by_prox(prox_l2_box)(question), by_prox(L2.prox_in_box)(question)
+    best, taken = by_prox(prox_l2_box)(question), by_norm(L2)(question)
     for i in range(40):
         sample = Sample.of(question, i)
         assert sample.cost(l2, taken[i].numpy()) <= 1.05 * sample.cost(l2, best[i].numpy()), i
@@ -261,7 +274,7 @@ def test_the_boundary_is_crossed_by_no_more_than_was_asked_for(
 def test_no_support_goes_down_as_far_as_the_l0_answer_for_less(generator: torch.Generator) -> None:
     """A count is not convex: the price finds the cheapest way to where it arrives, which may be beyond the boundary."""
     question = question_of(generator, samples=15, features=5)
-    u = by_prox(L0.prox_in_box)(question)
+    u = by_norm(L0)(question)
     for i in range(15):
         sample = Sample.of(question, i)
         cost = float(sample.cost(l0, u[i].numpy()))
@@ -337,20 +350,9 @@ def test_what_is_beyond_the_boundary_already_comes_back_as_far_as_it_may(questio
     beyond = replace(question, delta=delta, linear=Linear(gap, question.linear.slope))
     beyond = replace(beyond, step=trusting, overshoot=torch.zeros_like(gap))
     for norm in (L1, L2):
-        u = by_prox(norm.prox_in_box)(beyond)
+        u = by_norm(norm)(beyond)
         assert (norm.size(u) < norm.size(delta)).all()
         torch.testing.assert_close(beyond.linear.descent(u - delta), gap, rtol=1e-2, atol=1e-3)
-
-
-@pytest.mark.parametrize("need", [1e-2, 0.3, 5.0])
-def test_the_least_number_that_crosses_is_found_to_a_part_in_ten_thousand(need: float) -> None:
-    slope = torch.tensor([[0.6, -0.8]], dtype=torch.float64)
-    respond: Response = lambda log: -log.exp()[:, None] * slope  # noqa: E731
-    zero = torch.zeros_like(slope)
-    linear = Linear(torch.tensor([0.75 * need], dtype=torch.float64), slope)
-    u = cross(respond, linear, zero, torch.tensor([0.25 * need], dtype=torch.float64), PRICES)
-    descent = float(linear.descent(u))
-    assert need <= descent <= need * (1 + PRICE)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
@@ -374,7 +376,7 @@ def test_images_are_answered_as_their_flat_entries_are(generator: torch.Generato
     images = [value.view(6, 3, 2, 2) for value in (question.delta, question.linear.slope, question.low, question.high)]
     delta, slope, low, high = images
     folded = Question(delta, Linear(question.linear.gap, slope), low, high, question.step, question.overshoot)
-    for answer in (by_prox(L1.prox_in_box), by_prox(L2.prox_in_box), by_level):
+    for answer in (by_norm(L1), by_norm(L2), by_level):
         torch.testing.assert_close(answer(folded).flatten(1), answer(question))
 
 
@@ -447,7 +449,7 @@ def test_the_level_geometry_knows_the_norm_it_answers() -> None:
     slope = torch.tensor([[0.5, -0.5, 0.5, 0.5]], dtype=torch.float64)
     zero, wide = torch.zeros_like(slope), torch.ones_like(slope)
     linear = Linear(torch.tensor([0.6], dtype=torch.float64), slope)
-    u = cross(level_response(zero, slope, wide[:, 0], -wide, wide, PRICES), linear, zero, zero[:, 0], PRICES)
+    u = by_level(Question(zero, linear, -wide, wide, wide[:, 0], zero[:, 0]))
     torch.testing.assert_close(u, -0.3 * slope.sign(), rtol=PRICE, atol=0)
     assert float(LINF.size(u)) >= 0.3
 
@@ -457,11 +459,5 @@ def test_an_entry_without_slope_stays_where_it_is_inside_the_level() -> None:
     delta = torch.tensor([[0.0, 0.1, -0.45]], dtype=torch.float64)
     wide = torch.full_like(slope, 0.5)
     linear = Linear(torch.tensor([0.3], dtype=torch.float64), slope)
-    u = cross(
-        level_response(delta, slope, wide[:, 0], -wide, wide, PRICES),
-        linear,
-        delta,
-        torch.zeros_like(linear.gap),
-        PRICES,
-    )
+    u = by_level(Question(delta, linear, -wide, wide, wide[:, 0], torch.zeros_like(linear.gap)))
     torch.testing.assert_close(u, torch.tensor([[-0.3, 0.1, -0.3]], dtype=torch.float64), rtol=PRICE, atol=0)

@@ -1,0 +1,282 @@
+"""How the perturbation answers a price of the linearized constraint, and the search for the price that crosses it.
+
+A response u(p) has one price per sample, and <g, u(p)> falls as p grows. The search asks only how far a response
+reaches down the slope, so the responses here compute that in a few passes over the data, in memory that is kept for a
+whole descent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from pdpgd import proximal
+from pdpgd.norms import BoxProx, Norm
+from pdpgd.tensors import flat, per_sample
+
+# What counts as no slope beside a perturbation of the unit box, for slopes of length 1.
+_NO_SLOPE = 1e-20
+# The search aims this far beyond the boundary, relative to the way to it, so that its last trials cross.
+_BEYOND = 1e-5
+# First steps from a price that does not bracket the root yet: at most, and where that was not enough.
+_NEAR, _FAR = 4.0, 8.0
+# Prices of this ratio bracket too much for false position: their geometric mean is tried.
+_WIDE = 8.5
+# From this trial on, every other one halves the bracket.
+_PATIENCE = 6
+
+
+class Scratch:
+    """Memory for intermediate results shaped as the perturbations, kept from step to step."""
+
+    def __init__(self) -> None:
+        self._kept: list[Tensor] = []
+
+    def like(self, delta: Tensor, count: int) -> list[Tensor]:
+        """Return that many tensors of the shape and dtype of `delta`, with anything in them."""
+        kept = self._kept
+        if kept and (kept[0].shape != delta.shape or kept[0].dtype != delta.dtype or kept[0].device != delta.device):
+            kept.clear()
+        while len(kept) < count:
+            kept.append(torch.empty_like(delta, memory_format=torch.contiguous_format))
+        return kept[:count]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step on a linearized margin: where it begins, the slope, how far it may go, and the box."""
+
+    delta: Tensor
+    slope: Tensor
+    size: Tensor
+    """The step size t per sample."""
+    low: Tensor
+    high: Tensor
+
+
+class Response(Protocol):
+    """The perturbation as a function of one price per sample."""
+
+    def reach(self, price: Tensor) -> Tensor:
+        """Return how far the perturbation is down the slope, -<g, u(p)> per sample."""
+        ...
+
+    def at(self, price: Tensor) -> Tensor:
+        """Return the perturbation u(p)."""
+        ...
+
+
+class AnyResponse:
+    """u(p) = prox_{t f}(r - t p g) by the prox of any norm."""
+
+    def __init__(self, prox: BoxProx, step: Step) -> None:
+        self._prox, self._step = prox, step
+
+    def reach(self, price: Tensor) -> Tensor:
+        """Return -<g, u(p)>."""
+        return -(flat(self._step.slope) * flat(self.at(price))).sum(1)
+
+    def at(self, price: Tensor) -> Tensor:
+        """Return the prox."""
+        step = self._step
+        v = torch.addcmul(step.delta, per_sample(step.size * price, step.delta), step.slope, value=-1)
+        return self._prox(v, step.size, step.low, step.high)
+
+
+class _InPlace:
+    """A response that is written into given memory."""
+
+    def __init__(self, step: Step, scratch: Scratch, *, memory: int = 2) -> None:
+        self._step = step
+        self._u, self._spare, *self._more = scratch.like(step.delta, memory)
+
+    def reach(self, price: Tensor) -> Tensor:
+        """Return -<g, u(p)>."""
+        u = self._write(price, self._u)
+        return torch.mul(u, self._step.slope, out=self._spare).flatten(1).sum(1).neg_()
+
+    def at(self, price: Tensor) -> Tensor:
+        """Return u(p) in memory of its own."""
+        return self._write(price, torch.empty_like(self._u))
+
+    def _write(self, price: Tensor, out: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _moved(self, price: Tensor, out: Tensor) -> Tensor:
+        """Return r - t p g."""
+        step = self._step
+        return torch.addcmul(step.delta, per_sample(step.size * price, out), step.slope, value=-1, out=out)
+
+    def _boxed(self, out: Tensor) -> Tensor:
+        torch.maximum(out, self._step.low, out=out)
+        return torch.minimum(out, self._step.high, out=out)
+
+
+class _Soft(_InPlace):
+    """The prox of l1, clipped to the box."""
+
+    def __init__(self, step: Step, scratch: Scratch) -> None:
+        super().__init__(step, scratch)
+        self._threshold = per_sample(step.size, step.delta)
+
+    def _write(self, price: Tensor, out: Tensor) -> Tensor:
+        v = self._moved(price, out)
+        torch.maximum(v, -self._threshold, out=self._spare)
+        v.sub_(torch.minimum(self._spare, self._threshold, out=self._spare))
+        return self._boxed(v)
+
+
+class _Shrunk(_InPlace):
+    """The prox of l2, clipped to the box."""
+
+    def _write(self, price: Tensor, out: Tensor) -> Tensor:
+        v = self._moved(price, out)
+        size = torch.linalg.vector_norm(flat(v), dim=1).clamp_(min=torch.finfo(v.dtype).tiny)
+        factor = torch.div(self._step.size, size).neg_().add_(1).clamp_(min=0)
+        return self._boxed(v.mul_(per_sample(factor, v)))
+
+
+class _Kept(_InPlace):
+    """The prox of l0 in the box: a pixel is x = clip(v) where sum_c x_c (v_c - x_c / 2) > t, and 0 otherwise."""
+
+    def __init__(self, step: Step, scratch: Scratch, *, pixels: bool) -> None:
+        super().__init__(step, scratch, memory=3)
+        self._pixels = pixels and step.delta.ndim > 2 and step.delta.shape[1] > 1
+        self._cost = per_sample(step.size, step.delta)
+        if self._pixels:
+            self._cost = self._cost.squeeze(1)
+
+    def reach(self, price: Tensor) -> Tensor:
+        """Return -<g, u(p)>, without the perturbation itself."""
+        kept = self._worth(price, self._u)
+        gain = self._over_channels(torch.mul(self._u, self._step.slope, out=self._spare))
+        return gain.mul_(kept).flatten(1).sum(1).neg_()
+
+    def _write(self, price: Tensor, out: Tensor) -> Tensor:
+        kept = self._worth(price, out)
+        return out.mul_(kept.unsqueeze(1) if self._pixels else kept)
+
+    def _worth(self, price: Tensor, out: Tensor) -> Tensor:
+        """Write the clipped v, and return 1 for the pixels that are worth their cost and 0 for the others."""
+        v, (saving,) = self._moved(price, self._spare), self._more
+        torch.maximum(v, self._step.low, out=out)
+        torch.minimum(out, self._step.high, out=out)
+        saving = self._over_channels(torch.sub(v, out, alpha=0.5, out=saving).mul_(out))
+        return torch.gt(saving, self._cost, out=saving)
+
+    def _over_channels(self, entries: Tensor) -> Tensor:
+        return entries.sum(1) if self._pixels else entries
+
+
+class Level(_InPlace):
+    """The l-infinity form: argmin ||u||_inf subject to |u - r| <= t, which needs neither a sort nor a search.
+
+    The price is the level. Each entry is at -level * sign(g), as far as the step and the box allow; an entry without
+    slope is clipped to the level. With y_i = s_i u_i, where s is the way down the slope, or away from 0 where there is
+    none, every entry is y = clip(level, bottom, top), and what an entry reaches down the slope is |g| y.
+    """
+
+    def __init__(self, step: Step, scratch: Scratch) -> None:
+        super().__init__(step, scratch, memory=6)
+        delta, slope, t = step.delta, step.slope, per_sample(step.size, step.delta)
+        u, spare = self._u, self._spare
+        self._sign, self._steepness, self._bottom, self._top = sign, steepness, bottom, top = self._more
+        torch.sub(slope, delta, alpha=_NO_SLOPE, out=sign).neg_().sign_()
+        torch.abs(slope, out=steepness)
+        low = torch.maximum(torch.sub(delta, t, out=u), step.low, out=u).mul_(sign)
+        high = torch.minimum(torch.add(delta, t, out=spare), step.high, out=spare).mul_(sign)
+        torch.minimum(low, high, out=bottom)
+        torch.maximum(low, high, out=top)
+        # Without slope an entry goes no farther from 0 than it is; with one, this is no bound.
+        own = torch.abs(delta, out=u).add_(steepness, alpha=1 / _NO_SLOPE)
+        torch.minimum(top, own.maximum(bottom), out=top)
+
+    def reach(self, price: Tensor) -> Tensor:
+        """Return -<g, u(p)>."""
+        return self._down(price, self._u).mul_(self._steepness).flatten(1).sum(1)
+
+    def _write(self, price: Tensor, out: Tensor) -> Tensor:
+        return self._down(price, out).mul_(self._sign)
+
+    def _down(self, price: Tensor, out: Tensor) -> Tensor:
+        torch.maximum(self._bottom, per_sample(price, out), out=out)
+        return torch.minimum(out, self._top, out=out)
+
+
+def response_of(norm: Norm, step: Step, scratch: Scratch) -> Response:
+    """Return u(p) = prox_{t f}(r - t p g) inside the box, in place for the norms whose prox is known here."""
+    boxed, free = norm.box_prox, norm.prox
+    if boxed is proximal.prox_pixel_l0_box or boxed is proximal.prox_l0_box:
+        return _Kept(step, scratch, pixels=boxed is proximal.prox_pixel_l0_box)
+    if boxed is None and free is proximal.prox_l1:
+        return _Soft(step, scratch)
+    if boxed is None and free is proximal.prox_l2:
+        return _Shrunk(step, scratch)
+    return AnyResponse(norm.prox_in_box, step)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What the last step knows about the price of the next one."""
+
+    price: Tensor
+    slope: Tensor
+    """How fast the reach grows with the price; 0 if that is not known."""
+
+
+def least_price(
+    reach: Callable[[Tensor], Tensor], need: Tensor, *, lowest: float, highest: float, trials: int, guess: Guess
+) -> tuple[Tensor, Guess]:
+    """Return the least price in [lowest, highest] whose response reaches `need`, or the highest if none was found.
+
+    A fixed number of trials per sample: from the guess towards the root, by bisection of the logarithm while the
+    bracket is wide, and then by false position, where an end that stays twice counts half (the Illinois rule). The
+    price that is returned reached `need` in one of the trials, unless it is the highest.
+    """
+    price = guess.price.clamp(lowest, highest)
+    # An end that was not tried yet is so far that the bracket is wide.
+    low, high = torch.full_like(need, lowest / (2 * _WIDE)), torch.full_like(need, highest * (2 * _WIDE))
+    short, over = torch.full_like(need, -math.inf), torch.full_like(need, math.inf)
+    aim, tiny = need.abs() * _BEYOND, torch.finfo(need.dtype).tiny
+    first = gained = price
+    # On which side the last trial was, and whether the one before it was there too.
+    before = stayed = torch.zeros_like(need, dtype=torch.bool)
+    for trial in range(trials):
+        excess = reach(price).sub_(need)
+        reached = excess >= 0
+        narrow = torch.ones_like(reached)
+        if trial > 0:
+            stays = reached == before
+            half = torch.where(stays, 0.5, 1.0)
+            short, over = short * half, over * half
+            # A reach that hardly moves and then jumps wears out false position: the middle always halves the bracket.
+            narrow = ~(stays & stayed) if trial < _PATIENCE or trial % 2 else torch.zeros_like(stays)
+            stayed = stays
+        before = reached
+        low, high = torch.where(reached, low, price), torch.where(reached, price, high)
+        short, over = torch.where(reached, short, excess), torch.where(reached, excess, over)
+        inside = low + (high - low) * ((aim - short) / (over - short)).clamp_(0.02, 0.98)
+        if trial == 0:
+            outside = _onward(price, reached, (aim - excess) * 1.1 / guess.slope.clamp(min=tiny), 1.0, _NEAR)
+            first, gained = price, excess
+        elif trial == 1:
+            pace = 2.0 * (price - first).abs_() / (excess - gained).abs_().add_(tiny)
+            outside = _onward(price, reached, (aim - excess) * pace, 1.05, _FAR)
+        else:
+            outside = (low * high).sqrt_()
+        price = torch.where((high <= low * _WIDE) & narrow, inside, outside).clamp_(lowest, highest)
+    known = (over - short).isfinite()
+    slope = torch.where(known, (over - short) / (high - low), guess.slope)
+    return high.clamp(max=highest), Guess(torch.where(known, high, guess.price), slope)
+
+
+def _onward(price: Tensor, reached: Tensor, way: Tensor, least: float, most: float) -> Tensor:
+    """Move the price down where it reached, and up elsewhere, by a factor within the limits."""
+    there = price + way
+    down, up = there.clamp(price / most, price / least), there.clamp(price * least, price * most)
+    return torch.where(reached, down, up)

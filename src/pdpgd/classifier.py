@@ -19,6 +19,8 @@ NO_GRADIENT = "expected logits that depend on the inputs, got a graph that does 
 
 # Gradients are clipped here, so that their squares, which Adam averages, stay within the range of float32.
 STEEPEST = 1e18
+# Attacks have the logits of their steps checked together, after this many calls: a check waits for the device.
+CHECKED_TOGETHER = 16
 # Part of torch's message when NumPy reads a tensor that requires a gradient.
 NOT_FOR_NUMPY = "on Tensor that requires grad"
 
@@ -73,16 +75,18 @@ class Classifier:
         self._model = model if draws == 1 else MeanOfDraws(model, draws)
         self.draws = draws
         """Number of passes of the model that a call takes."""
+        self._pending: list[tuple[Tensor, Tensor | None]] = []
         if isinstance(model, nn.Module) and model.training:
             warn_user(
                 "the model is in train mode: dropout and batch normalization make its outputs depend on chance and on "
                 "the batch; call model.eval() first"
             )
 
-    def logits(self, points: Tensor, samples: Tensor | None) -> Tensor:
+    def logits(self, points: Tensor, samples: Tensor | None, *, check_later: bool = False) -> Tensor:
         """Return the logits in the dtype of the points, whatever precision the model computes in.
 
-        `samples` numbers the points in error messages; None if it is not known which samples they belong to.
+        `samples` numbers the points in error messages; None if it is not known which samples they belong to. With
+        `check_later`, whether they are finite is checked after several calls, and by `check`, which must follow.
         """
         try:
             output = self._model(points)
@@ -96,23 +100,37 @@ class Classifier:
                 f"{type(error).__name__}: {error}"
             ) from error
         output = getattr(output, "logits", output)
-        return _as(points.dtype, self._checked(output, points, samples))
+        logits = self._formed(output, len(points))
+        # The sum is finite only if every logit is, unless it overflows.
+        self._pending.append((logits.detach().sum(1), samples))
+        if not check_later or len(self._pending) >= CHECKED_TOGETHER:
+            self.check()
+        return _as(points.dtype, logits)
+
+    def check(self) -> None:
+        """Raise a ModelError if logits that were to be checked later are not finite."""
+        pending, self._pending = self._pending, []
+        if not pending or bool(torch.cat([sums for sums, _ in pending]).isfinite().all()):
+            return
+        for sums, samples in pending:
+            broken = ~sums.isfinite()
+            if bool(broken.any()):
+                which = "" if samples is None else f" for samples {named(sorted(set(samples[broken].tolist())))}"
+                raise ModelError(f"expected finite logits, got NaN or inf{which}")
 
     def margin_and_gradient(
         self, points: Tensor, samples: Tensor, criterion: Criterion, surrogate: Surrogate
     ) -> Answer:
-        """Return margin, class and gradient of the surrogate: one forward and one backward pass."""
+        """Return margin, class and gradient of the surrogate: one forward and one backward pass, checked later."""
         with torch.enable_grad():
             leaf = points.detach().requires_grad_()
-            logits = self.logits(leaf, samples)
+            logits = self.logits(leaf, samples, check_later=True)
             margin = criterion.margin(logits)
             loss = surrogate(margin, logits, criterion)
             gradient = _slope(loss, leaf)
+        # A model may have an undefined slope (a square root at zero): no direction is better than NaN.
+        gradient = gradient.nan_to_num(0.0, STEEPEST, -STEEPEST).clamp_(-STEEPEST, STEEPEST)
         steepness = flat(gradient).abs().amax(1)
-        if not float(steepness.amax()) <= STEEPEST:
-            # A model may have an undefined slope (a square root at zero): no direction is better than NaN.
-            gradient = gradient.nan_to_num(0.0, STEEPEST, -STEEPEST).clamp_(-STEEPEST, STEEPEST)
-            steepness = flat(gradient).abs().amax(1)
         return Answer(margin.detach(), logits.detach().argmax(1), loss.detach(), gradient, steepness)
 
     def leads(self, points: Tensor, samples: Tensor, own: Tensor, count: int) -> list[Lead]:
@@ -129,21 +147,14 @@ class Classifier:
             for (other, lead), slope in zip(leads, slopes, strict=True)
         ]
 
-    def _checked(self, logits: object, points: Tensor, samples: Tensor | None) -> Tensor:
-        batch = len(points)
+    def _formed(self, logits: object, batch: int) -> Tensor:
+        """Check all about the logits that is known without their values."""
         if not isinstance(logits, Tensor):
             raise ModelError(f"expected a tensor of logits (or an output with .logits), got {type(logits).__name__}")
         if logits.ndim != 2 or logits.shape[0] != batch or logits.shape[1] < 2:
             raise ModelError(f"expected logits of shape ({batch}, classes >= 2), got {tuple(logits.shape)}")
         if not logits.is_floating_point():
             raise ModelError(f"expected floating-point logits, got {logits.dtype}")
-        # The sum is finite only if every logit is, which makes the closer look unnecessary.
-        if math.isfinite(float(logits.detach().sum())):
-            return logits
-        broken = ~logits.detach().isfinite().all(1)
-        if bool(broken.any()):
-            which = "" if samples is None else f" for samples {named(sorted(set(samples[broken].tolist())))}"
-            raise ModelError(f"expected finite logits, got NaN or inf{which}")
         return logits
 
 
@@ -169,8 +180,6 @@ def _as(dtype: torch.dtype, logits: Tensor) -> Tensor:
         return rounded
     own = logits.detach().argmax(1, keepdim=True)
     lost = rounded.detach().argmax(1, keepdim=True) != own
-    if not bool(lost.any()):
-        return rounded
     top = rounded.detach().gather(1, own)
     # Up by one unit in the last place, as a constant: the gradient is that of the logits.
     ahead = (torch.nextafter(top, torch.full_like(top, math.inf)) - top) * lost

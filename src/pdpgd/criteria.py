@@ -38,12 +38,10 @@ class Criterion:
         own = logits.gather(1, self.classes[:, None]).squeeze(1)
         margin = own - self._others(logits).amax(1)
         margin = -margin if self.targeted else margin
-        tied = margin.detach() == 0
-        if not bool(tied.any()):
-            return margin
         fooled = (logits.detach().argmax(1) == self.classes) == self.targeted
-        # A constant, so that the gradient is that of the margin.
-        return margin - (tied & fooled).to(margin) * torch.finfo(margin.dtype).tiny
+        tied = (margin.detach() == 0) & fooled
+        # A constant, so that the gradient is that of the margin; whether there are ties only the device knows.
+        return margin - tied.to(margin.dtype) * torch.finfo(margin.dtype).tiny
 
     def soft_margin(self, logits: Tensor) -> Tensor:
         """The margin with log-sum-exp in place of the maximum over the other classes."""

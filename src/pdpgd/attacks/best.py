@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -13,25 +13,28 @@ from torch import Tensor
 class Best:
     """The best point per row; a size of inf means that none was found, and prediction and penalty mean nothing then.
 
-    The tensors are updated in place: few rows improve in one iteration, and copying all points would cost more than the
-    rest of the bookkeeping.
+    The tensors are updated in place.
     """
 
     size: Tensor
     point: Tensor
     prediction: Tensor
     penalty: Tensor
+    roomy: Best | None = field(default=None, repr=False, compare=False)
+    """The same memory with one more row, into which go the rows of others that are not smaller."""
 
     @classmethod
     def none(cls, like: Tensor) -> Best:
         """Return a record of nothing found yet: the inputs themselves, at size inf."""
-        rows = len(like)
-        return cls(
-            size=like.new_full((rows,), math.inf),
-            point=like.clone(),
-            prediction=torch.zeros(rows, dtype=torch.long, device=like.device),
-            penalty=like.new_full((rows,), math.nan),
+        rows, device = len(like), like.device
+        roomy = cls(
+            size=like.new_full((rows + 1,), math.inf),
+            point=torch.empty((rows + 1, *like.shape[1:]), dtype=like.dtype, device=device),
+            prediction=torch.zeros(rows + 1, dtype=torch.long, device=device),
+            penalty=like.new_full((rows + 1,), math.nan),
         )
+        roomy.point[:rows] = like
+        return cls(roomy.size[:rows], roomy.point[:rows], roomy.prediction[:rows], roomy.penalty[:rows], roomy)
 
     @classmethod
     def candidates(
@@ -50,13 +53,20 @@ class Best:
 
         Row i of `other` competes with row `at[i]`; the entries of `at` must be distinct.
         """
-        # Indices instead of a mask: every use of a mask would convert it to indices again.
-        better = (other.size < self.size[at]).nonzero().squeeze(1)
-        rows, winner = at[better], other.select(better)
-        self.size.index_copy_(0, rows, winner.size)
-        self.point.index_copy_(0, rows, winner.point)
-        self.prediction.index_copy_(0, rows, winner.prediction)
-        self.penalty.index_copy_(0, rows, winner.penalty)
+        better = other.size < self.size[at]
+        if self.roomy is None:
+            # Indices instead of a mask: every use of a mask would convert it to indices again.
+            better = better.nonzero().squeeze(1)
+            self._write(at[better], other.select(better))
+        else:
+            # Which rows are better only the device knows: all are written, the others where nobody reads.
+            self.roomy._write(torch.where(better, at, len(self.size)), other)
+
+    def _write(self, rows: Tensor, other: Best) -> None:
+        self.size.index_copy_(0, rows, other.size)
+        self.point.index_copy_(0, rows, other.point)
+        self.prediction.index_copy_(0, rows, other.prediction)
+        self.penalty.index_copy_(0, rows, other.penalty)
 
     def select(self, rows: Tensor) -> Best:
         """Return the given rows."""

@@ -65,8 +65,11 @@ class Rows:
 
 
 def look(problem: Problem, rows: Rows, point: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the margin and the predicted class of one point per row: one forward pass each, counted."""
-    logits = problem.classifier.logits(point, rows.samples)
+    """Return the margin and the predicted class of one point per row: one forward pass each, counted.
+
+    As in `differentiate`, whether the logits are finite is checked after some calls, or at the end of the attack.
+    """
+    logits = problem.classifier.logits(point, rows.samples, check_later=True)
     problem.ledger.add(rows.samples, forwards=1)
     return rows.criterion.margin(logits), logits.argmax(1)
 
@@ -154,7 +157,13 @@ def framed_attack(problem: Problem, algorithm: Algorithm, *, max_batch: int) -> 
     """Judge the inputs, run the algorithm on those classified correctly, and sum up."""
     with game_mode():
         attempt = Attempt.begin(problem, max_batch=max_batch)
-        history = algorithm(attempt)
+        try:
+            history = algorithm(attempt)
+        except Exception:
+            # If the logits were broken, that is the cause.
+            problem.classifier.check()
+            raise
+        problem.classifier.check()
         return attempt.result(history)
 
 

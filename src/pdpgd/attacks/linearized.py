@@ -24,9 +24,8 @@ from pdpgd.criteria import Box
 from pdpgd.norms import Norm, size_l1, size_l2, size_linf
 from pdpgd.tensors import flat, per_sample
 
-# Trials of a price in the first step of a descent, in a step that can begin from the price of the last one, and in such
-# a step in a norm that counts, where the reach grows in jumps.
-COLD_TRIALS = 24
+# Trials of a price in a step that can begin from the price of the last one, and in a norm that counts, where the reach
+# grows in jumps.
 WARM_TRIALS = 6
 WARM_COUNTING_TRIALS = 10
 
@@ -109,7 +108,7 @@ class Geometry:
         length = torch.maximum(own, linear.gap.abs()).clamp_(min=self._config.least_length)
         size = own if self._norm.size is size_l2 else self._norm.size(delta)
         step = Step(delta, linear.slope, trust * length.square() / torch.where(size > 0, size, length), low, high)
-        return self._crossed(response_of(self._norm, step, self._scratch), linear, delta, overshoot * length)
+        return self._crossed(response_of(self._norm, step, self._scratch), linear, step, overshoot * length)
 
     def _by_count(
         self, delta: Tensor, linear: Linear, trust: Tensor, overshoot: float, low: Tensor, high: Tensor
@@ -117,7 +116,7 @@ class Geometry:
         """Step in a norm that counts. With a trust of 1, moving a pixel through the box costs half of a new one."""
         taken = torch.maximum(linear.descent(delta).abs(), linear.gap.abs()).clamp_(min=self._config.least_length)
         step = Step(delta, linear.slope, trust * (delta.shape[1] if delta.ndim > 2 else 1), low, high)
-        return self._crossed(response_of(self._norm, step, self._scratch), linear, delta, overshoot * taken)
+        return self._crossed(response_of(self._norm, step, self._scratch), linear, step, overshoot * taken)
 
     def _by_level(
         self, delta: Tensor, linear: Linear, trust: Tensor, overshoot: float, low: Tensor, high: Tensor
@@ -127,23 +126,31 @@ class Geometry:
         length = torch.maximum(size_l2(delta), linear.gap.abs()).clamp_(min=config.least_length)
         needed = linear.gap.abs() / size_l1(linear.slope).clamp_(min=torch.finfo(delta.dtype).tiny)
         size = config.level_step * trust * torch.maximum(size_linf(delta), needed).clamp_(min=config.least_length)
-        response = Level(Step(delta, linear.slope, size, low, high), self._scratch)
-        return self._crossed(response, linear, delta, overshoot * length)
+        step = Step(delta, linear.slope, size, low, high)
+        return self._crossed(Level(step, self._scratch), linear, step, overshoot * length)
 
-    def _crossed(self, response: Response, linear: Linear, delta: Tensor, overshoot: Tensor) -> Tensor:
-        guess = self._guess if self._guess is not None and len(self._guess.price) == len(delta) else None
-        warm = WARM_COUNTING_TRIALS if self._norm.counts else WARM_TRIALS
+    def _crossed(self, response: Response, linear: Linear, step: Step, overshoot: Tensor) -> Tensor:
+        guess, trials = self._guess, WARM_COUNTING_TRIALS if self._norm.counts else WARM_TRIALS
+        if guess is None or len(guess.price) != len(step.delta):
+            guess, trials = self._first_guess(linear, step, overshoot), self._config.prices.halvings
         u, self._guess = cross(
-            response,
-            linear,
-            delta,
-            overshoot,
-            self._config.prices,
-            levels=self._norm.level_step,
+            *(response, linear, step.delta, overshoot, self._config.prices),
             guess=guess,
-            trials=None if guess is None else warm,
+            trials=trials,
+            levels=self._norm.level_step,
+            jumps=self._norm.counts,
         )
         return u
+
+    def _first_guess(self, linear: Linear, step: Step, overshoot: Tensor) -> Guess:
+        """Guess the price of a step from 0 that neither the box nor the step size limits."""
+        tiny = torch.finfo(step.delta.dtype).tiny
+        if self._norm.level_step:
+            slope = size_l1(linear.slope).clamp_(min=tiny)
+            return Guess((linear.gap + overshoot).abs() / slope, slope)
+        dual = size_linf if self._norm.counts or self._norm.dual is None else self._norm.dual
+        # The price from which on anything is worth changing.
+        return Guess(1 / dual(linear.slope).clamp_(min=tiny), step.size)
 
 
 def cross(
@@ -153,22 +160,20 @@ def cross(
     overshoot: Tensor,
     prices: PriceSearch,
     *,
+    guess: Guess,
+    trials: int,
     levels: bool = False,
-    guess: Guess | None = None,
-    trials: int | None = None,
+    jumps: bool = False,
 ) -> tuple[Tensor, Guess]:
     """Return the smallest response that crosses the linear boundary by `overshoot`, or the farthest one.
 
-    Prices of a level end at 1, the width of the box. Without a guess of the price the search takes more trials.
+    Prices that are levels end at 1, the width of the box. Also returns the guess for the next step.
     """
     unit = math.exp(-prices.highest) if levels else 1.0
     lowest, highest = unit * math.exp(prices.lowest), unit * math.exp(prices.highest)
     need = linear.gap + overshoot + linear.descent(delta)
-    if guess is None:
-        guess = Guess(torch.full_like(need, math.sqrt(lowest * highest)), torch.zeros_like(need))
-        trials = COLD_TRIALS
     price, guess = least_price(
-        response.reach, need, lowest=lowest, highest=highest, trials=trials or COLD_TRIALS, guess=guess
+        response.reach, need, lowest=lowest, highest=highest, trials=trials, guess=guess, jumps=jumps
     )
     return response.at(price), guess
 

@@ -23,8 +23,9 @@ from pdpgd.tensors import flat, per_sample
 _NO_SLOPE = 1e-20
 # The search aims this far beyond the boundary, relative to the way to it, so that its last trials cross.
 _BEYOND = 1e-5
-# First steps from a price that does not bracket the root yet: at most, and where that was not enough.
-_NEAR, _FAR = 4.0, 8.0
+# First steps from a price that does not bracket the root yet: the factor at least, as a rule for a reach that jumps, and
+# at most.
+_STEPS = ((1.0, 1.3, 4.0), (1.05, 2.0, 8.0), (8.0, 8.0, 8.0))
 # Prices of this ratio bracket too much for false position: their geometric mean is tried.
 _WIDE = 8.5
 # From this trial on, every other one halves the bracket.
@@ -230,13 +231,21 @@ class Guess:
 
 
 def least_price(
-    reach: Callable[[Tensor], Tensor], need: Tensor, *, lowest: float, highest: float, trials: int, guess: Guess
+    reach: Callable[[Tensor], Tensor],
+    need: Tensor,
+    *,
+    lowest: float,
+    highest: float,
+    trials: int,
+    guess: Guess,
+    jumps: bool = False,
 ) -> tuple[Tensor, Guess]:
     """Return the least price in [lowest, highest] whose response reaches `need`, or the highest if none was found.
 
     A fixed number of trials per sample: from the guess towards the root, by bisection of the logarithm while the
     bracket is wide, and then by false position, where an end that stays twice counts half (the Illinois rule). The
-    price that is returned reached `need` in one of the trials, unless it is the highest.
+    price that is returned reached `need` in one of the trials, unless it is the highest. Where the reach `jumps`, its
+    slope says nothing.
     """
     price = guess.price.clamp(lowest, highest)
     # An end that was not tried yet is so far that the bracket is wide.
@@ -262,11 +271,13 @@ def least_price(
         short, over = torch.where(reached, short, excess), torch.where(reached, excess, over)
         inside = low + (high - low) * ((aim - short) / (over - short)).clamp_(0.02, 0.98)
         if trial == 0:
-            outside = _onward(price, reached, (aim - excess) * 1.1 / guess.slope.clamp(min=tiny), 1.0, _NEAR)
+            outside = _onward(price, reached, (aim - excess) / guess.slope.clamp(min=tiny) * 1.1, _STEPS[0], jumps)
             first, gained = price, excess
         elif trial == 1:
             pace = 2.0 * (price - first).abs_() / (excess - gained).abs_().add_(tiny)
-            outside = _onward(price, reached, (aim - excess) * pace, 1.05, _FAR)
+            outside = _onward(price, reached, (aim - excess) * pace, _STEPS[1], jumps)
+        elif trial == 2:
+            outside = _onward(price, reached, aim, _STEPS[2], True)
         else:
             outside = (low * high).sqrt_()
         price = torch.where((high <= low * _WIDE) & narrow, inside, outside).clamp_(lowest, highest)
@@ -275,8 +286,11 @@ def least_price(
     return high.clamp(max=highest), Guess(torch.where(known, high, guess.price), slope)
 
 
-def _onward(price: Tensor, reached: Tensor, way: Tensor, least: float, most: float) -> Tensor:
-    """Move the price down where it reached, and up elsewhere, by a factor within the limits."""
+def _onward(price: Tensor, reached: Tensor, way: Tensor, factors: tuple[float, float, float], jumps: bool) -> Tensor:
+    """Move the price down where it reached, and up elsewhere."""
+    least, rule, most = factors
+    if jumps:
+        return torch.where(reached, price / rule, price * rule)
     there = price + way
     down, up = there.clamp(price / most, price / least), there.clamp(price * least, price * most)
     return torch.where(reached, down, up)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pdpgd.attacks.config import PriceSearch, TrustRule
 from pdpgd.attacks.linearized import Linear, Trust, cross
-from pdpgd.attacks.responses import AnyResponse, Level, Scratch, Step, response_of
+from pdpgd.attacks.responses import AnyResponse, Guess, Level, Response, Scratch, Step, response_of
 from pdpgd.norms import L0, L1, L2, LINF, BoxProx, Norm
 from pdpgd.proximal import prox_l1_box, prox_l2_box
 
@@ -93,25 +93,27 @@ def question(generator: torch.Generator) -> Question:
     return question_of(generator)
 
 
-def by_prox(prox: BoxProx) -> Answer:
-    def answer(given: Question) -> Tensor:
-        return cross(AnyResponse(prox, given.as_step), given.linear, given.delta, given.overshoot, PRICES)[0]
+def answered(given: Question, response: Response, *, levels: bool = False) -> Tensor:
+    guess = Guess(torch.ones_like(given.step), torch.zeros_like(given.step))
+    call = (response, given.linear, given.delta, given.overshoot, PRICES)
+    return cross(*call, guess=guess, trials=PRICES.halvings, levels=levels)[0]
 
-    return answer
+
+def by_prox(prox: BoxProx) -> Answer:
+    return lambda given: answered(given, AnyResponse(prox, given.as_step))
 
 
 def by_norm(norm: Norm) -> Answer:
     def answer(given: Question) -> Tensor:
         response = response_of(norm, given.as_step, Scratch())
         assert not isinstance(response, AnyResponse)
-        return cross(response, given.linear, given.delta, given.overshoot, PRICES)[0]
+        return answered(given, response)
 
     return answer
 
 
 def by_level(given: Question) -> Tensor:
-    response = Level(given.as_step, Scratch())
-    return cross(response, given.linear, given.delta, given.overshoot, PRICES, levels=True)[0]
+    return answered(given, Level(given.as_step, Scratch()), levels=True)
 
 
 ANSWERS = [

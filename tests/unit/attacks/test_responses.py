@@ -108,7 +108,7 @@ def test_a_step_crosses_whatever_the_last_price_was(norm: Norm, generator: torch
 
 
 def search(
-    reach: Callable[[Tensor], Tensor], need: float, *, start: float = 1.0, slope: float = 0.0, trials: int = 18
+    reach: Callable[[Tensor], Tensor], need: float, *, start: float = 1.0, slope: float = 0.0, trials: int = 24
 ) -> float:
     column = torch.tensor([need], dtype=torch.float64)
     guess = Guess(torch.full_like(column, start), torch.full_like(column, slope))

@@ -496,7 +496,7 @@ def test_a_sample_that_converges_does_not_wait_for_the_rest_of_its_batch(
     conv: TinyConv, images: Tensor, labels: Tensor
 ) -> None:
     """Some have converged before the budget is spent, some have not: each costs what it costs alone."""
-    impatient = replace(DEFAULTS, patience=1)
+    impatient = replace(DEFAULTS, patience=3)
     conv.double()
     images = images.double()
     together = auto(conv, images, labels, norm="l1", budget=2 * SHORT, config=impatient)

@@ -23,8 +23,8 @@ from pdpgd.tensors import flat, per_sample
 _NO_SLOPE = 1e-20
 # The search aims this far beyond the boundary, relative to the way to it, so that its last trials cross.
 _BEYOND = 1e-5
-# First steps from a price that does not bracket the root yet: the factor at least, as a rule for a reach that jumps, and
-# at most.
+# First steps from a price that does not bracket the root yet: the least factor, the one for a reach that jumps, and the
+# largest.
 _STEPS = ((1.0, 1.3, 4.0), (1.05, 2.0, 8.0), (8.0, 8.0, 8.0))
 # Prices of this ratio bracket too much for false position: their geometric mean is tried.
 _WIDE = 8.5
@@ -248,39 +248,41 @@ def least_price(
     slope says nothing.
     """
     price = guess.price.clamp(lowest, highest)
+    aim, tiny = need.abs() * _BEYOND, torch.finfo(need.dtype).tiny
     # An end that was not tried yet is so far that the bracket is wide.
     low, high = torch.full_like(need, lowest / (2 * _WIDE)), torch.full_like(need, highest * (2 * _WIDE))
     short, over = torch.full_like(need, -math.inf), torch.full_like(need, math.inf)
-    aim, tiny = need.abs() * _BEYOND, torch.finfo(need.dtype).tiny
-    first = gained = price
-    # On which side the last trial was, and whether the one before it was there too.
     before = stayed = torch.zeros_like(need, dtype=torch.bool)
+    first = gained = price
     for trial in range(trials):
         excess = reach(price).sub_(need)
         reached = excess >= 0
-        narrow = torch.ones_like(reached)
+        stays = reached == before
         if trial > 0:
-            stays = reached == before
             half = torch.where(stays, 0.5, 1.0)
             short, over = short * half, over * half
-            # A reach that hardly moves and then jumps wears out false position: the middle always halves the bracket.
-            narrow = ~(stays & stayed) if trial < _PATIENCE or trial % 2 else torch.zeros_like(stays)
-            stayed = stays
-        before = reached
         low, high = torch.where(reached, low, price), torch.where(reached, price, high)
         short, over = torch.where(reached, short, excess), torch.where(reached, excess, over)
-        inside = low + (high - low) * ((aim - short) / (over - short)).clamp_(0.02, 0.98)
-        if trial == 0:
-            outside = _onward(price, reached, (aim - excess) / guess.slope.clamp(min=tiny) * 1.1, _STEPS[0], jumps)
+        if trial + 1 == trials:
+            break
+        if trial < len(_STEPS):
+            if trial == 0:
+                pace = 1.1 / guess.slope.clamp(min=tiny)
+            else:
+                pace = 2.0 * (price - first).abs_() / (excess - gained).abs_().add_(_NO_SLOPE)
+            outside = _onward(price, reached, (aim - excess) * pace, _STEPS[trial], jumps)
             first, gained = price, excess
-        elif trial == 1:
-            pace = 2.0 * (price - first).abs_() / (excess - gained).abs_().add_(tiny)
-            outside = _onward(price, reached, (aim - excess) * pace, _STEPS[1], jumps)
-        elif trial == 2:
-            outside = _onward(price, reached, aim, _STEPS[2], True)
         else:
             outside = (low * high).sqrt_()
-        price = torch.where((high <= low * _WIDE) & narrow, inside, outside).clamp_(lowest, highest)
+        if trial >= _PATIENCE and trial % 2 == 0:
+            price = outside
+        else:
+            inside = torch.addcmul(low, high - low, ((aim - short) / (over - short)).clamp_(0.02, 0.98))
+            # A reach that hardly moves and then jumps wears out false position; the middle always halves the bracket.
+            narrow = high <= low * _WIDE
+            price = torch.where(narrow.logical_and_(~(stays & stayed)) if trial > 2 else narrow, inside, outside)
+        price = price.clamp_(lowest, highest)
+        before, stayed = reached, stays
     known = (over - short).isfinite()
     slope = torch.where(known, (over - short) / (high - low), guess.slope)
     return high.clamp(max=highest), Guess(torch.where(known, high, guess.price), slope)

@@ -35,9 +35,8 @@ class Criterion:
         A tie gives 0, or a tiny number below 0 if the argmax of the logits is adversarial: the margin is below 0
         exactly where the argmax is not the label (untargeted) or is the target (targeted).
         """
-        own = logits.gather(1, self.classes[:, None]).squeeze(1)
-        margin = own - self._others(logits).amax(1)
-        margin = -margin if self.targeted else margin
+        rival = self._others(logits.detach()).argmax(1)
+        margin = lead_over(logits, rival, self.classes) if self.targeted else lead_over(logits, self.classes, rival)
         fooled = (logits.detach().argmax(1) == self.classes) == self.targeted
         tied = (margin.detach() == 0) & fooled
         # A constant, so that the gradient is that of the margin; whether there are ties only the device knows.
@@ -59,7 +58,10 @@ class Criterion:
 
 def lead_over(logits: Tensor, own: Tensor, other: Tensor) -> Tensor:
     """Return z_own - z_other, for one pair of classes per sample."""
-    return (logits.gather(1, own[:, None]) - logits.gather(1, other[:, None])).squeeze(1)
+    # As a product with constants, its backward pass is one operation.
+    sign = torch.zeros_like(logits).scatter_(1, own[:, None], 1.0)
+    one = torch.ones_like(other, dtype=logits.dtype)[:, None]
+    return (logits * sign.scatter_add_(1, other[:, None], -one)).sum(1)
 
 
 Surrogate = Callable[[Tensor, Tensor, Criterion], Tensor]

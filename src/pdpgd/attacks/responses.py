@@ -195,7 +195,7 @@ class Level(_InPlace):
         torch.maximum(low, high, out=top)
         # Without slope an entry goes no farther from 0 than it is; with one, this is no bound.
         own = torch.abs(delta, out=u).add_(steepness, alpha=1 / _NO_SLOPE)
-        torch.minimum(top, own.maximum(bottom), out=top)
+        torch.minimum(top, own, out=top)
 
     def reach(self, price: Tensor) -> Tensor:
         """Return -<g, u(p)>."""
@@ -265,16 +265,18 @@ def least_price(
         short, over = torch.where(reached, short, excess), torch.where(reached, excess, over)
         if trial + 1 == trials:
             break
-        if trial < len(_STEPS):
-            if trial == 0:
-                pace = 1.1 / guess.slope.clamp(min=tiny)
-            else:
-                pace = 2.0 * (price - first).abs_() / (excess - gained).abs_().add_(_NO_SLOPE)
-            outside = _onward(price, reached, (aim - excess) * pace, _STEPS[trial], jumps)
-            first, gained = price, excess
+        if trial == 0:
+            pace = 1.1 / guess.slope.clamp(min=tiny)
+            outside = _onward(price, reached, None if jumps else (aim - excess) * pace, _STEPS[0])
+        elif trial == 1:
+            pace = 2.0 * (price - first).abs_() / (excess - gained).abs_().add_(_NO_SLOPE)
+            outside = _onward(price, reached, None if jumps else (aim - excess) * pace, _STEPS[1])
+        elif trial == 2:
+            outside = _onward(price, reached, None, _STEPS[2])
         else:
             outside = (low * high).sqrt_()
-        if trial >= _PATIENCE and trial % 2 == 0:
+        first, gained = price, excess
+        if trial == 0 or (trial >= _PATIENCE and trial % 2 == 0):
             price = outside
         else:
             inside = torch.addcmul(low, high - low, ((aim - short) / (over - short)).clamp_(0.02, 0.98))
@@ -288,11 +290,10 @@ def least_price(
     return high.clamp(max=highest), Guess(torch.where(known, high, guess.price), slope)
 
 
-def _onward(price: Tensor, reached: Tensor, way: Tensor, factors: tuple[float, float, float], jumps: bool) -> Tensor:
-    """Move the price down where it reached, and up elsewhere."""
-    least, rule, most = factors
-    if jumps:
-        return torch.where(reached, price / rule, price * rule)
-    there = price + way
-    down, up = there.clamp(price / most, price / least), there.clamp(price * least, price * most)
-    return torch.where(reached, down, up)
+def _onward(price: Tensor, reached: Tensor, way: Tensor | None, factors: tuple[float, float, float]) -> Tensor:
+    """Move the price down where it reached, and up elsewhere: by the way within limits, or by a fixed factor."""
+    least, fixed, most = factors
+    if way is None:
+        return torch.where(reached, 1 / fixed, fixed).to(price.dtype).mul_(price)
+    nearest, farthest = torch.where(reached, 1 / most, least), torch.where(reached, 1 / least, most)
+    return way.div_(price).add_(1).clamp_(nearest.to(way.dtype), farthest.to(way.dtype)).mul_(price)

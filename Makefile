@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The constraints also apply to pip's build environments, so that no build installs another torch.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-arithmetic check format docs bench bench-auto bench-autoattack bench-evaluate bench-exact bench-peers bench-port bench-report bench-rivals zoo clean
+.PHONY: help demo test test-arithmetic check format docs bench bench-auto bench-autoattack bench-cost bench-evaluate bench-exact bench-peers bench-port bench-report bench-rivals zoo clean
 
 help:
 	@echo "make demo             evaluate a shipped net on embedded images in every norm"
@@ -15,6 +15,7 @@ help:
 	@echo "make format           format the code and fix lint errors"
 	@echo "make docs             build the documentation in site/, readable without a network"
 	@echo "make bench            time of an attack step relative to a bare forward + backward pass"
+	@echo "make bench-cost       time of auto over that of the same passes on the bare model (needs ../shared/bench; minutes)"
 	@echo "make bench-evaluate   overhead of an evaluation, and identical bits on every engine, also when killed and resumed"
 	@echo "make bench-auto       contribution of each part of auto, and how its running time grows"
 	@echo "make bench-autoattack robust accuracy by auto and by AutoAttack (needs ../shared/bench; half an hour)"
@@ -76,6 +77,9 @@ docs: $(VENV)/.docs
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/step_cost.py
+
+bench-cost: $(VENV)/.dev
+	$(BIN)/python benchmarks/attack_cost.py
 
 bench-evaluate: $(VENV)/.dev
 	$(BIN)/python benchmarks/evaluation_cost.py

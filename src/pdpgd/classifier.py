@@ -101,8 +101,8 @@ class Classifier:
             ) from error
         output = getattr(output, "logits", output)
         logits = self._formed(output, len(points))
-        # The sum is finite only if every logit is, unless it overflows.
-        self._pending.append((logits.detach().sum(1), samples))
+        # The largest is finite only if every logit is.
+        self._pending.append((logits.detach().abs().amax(1), samples))
         if not check_later or len(self._pending) >= CHECKED_TOGETHER:
             self.check()
         return _as(points.dtype, logits)
@@ -110,10 +110,10 @@ class Classifier:
     def check(self) -> None:
         """Raise a ModelError if logits that were to be checked later are not finite."""
         pending, self._pending = self._pending, []
-        if not pending or bool(torch.cat([sums for sums, _ in pending]).isfinite().all()):
+        if not pending or bool(torch.cat([largest for largest, _ in pending]).isfinite().all()):
             return
-        for sums, samples in pending:
-            broken = ~sums.isfinite()
+        for largest, samples in pending:
+            broken = ~largest.isfinite()
             if bool(broken.any()):
                 which = "" if samples is None else f" for samples {named(sorted(set(samples[broken].tolist())))}"
                 raise ModelError(f"expected finite logits, got NaN or inf{which}")

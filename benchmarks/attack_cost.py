@@ -141,9 +141,9 @@ def small_net(inputs: Tensor, labels: Tensor, *, epochs: int = 20) -> nn.Module:
     )
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     for _ in range(epochs):
-        for part in torch.randperm(len(inputs)).split(50):
+        for part in torch.randperm(len(inputs)).view(-1, 50):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(model(inputs[part]), labels[part]).backward()
+            torch.autograd.backward(nn.functional.cross_entropy(model(inputs[part]), labels[part]))
             optimizer.step()
     return model.eval().requires_grad_(False)
 

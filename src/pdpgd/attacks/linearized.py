@@ -27,7 +27,7 @@ from pdpgd.tensors import flat, per_sample
 # Trials of a price in a step that can begin from the price of the last one, and in a norm that counts, where the reach
 # grows in jumps.
 WARM_TRIALS = 6
-WARM_COUNTING_TRIALS = 10
+WARM_COUNTING_TRIALS = 12
 
 
 @dataclass(frozen=True)

@@ -119,12 +119,18 @@ class Classifier:
                 raise ModelError(f"expected finite logits, got NaN or inf{which}")
 
     def margin_and_gradient(
-        self, points: Tensor, samples: Tensor, criterion: Criterion, surrogate: Surrogate
+        self,
+        points: Tensor,
+        samples: Tensor,
+        criterion: Criterion,
+        surrogate: Surrogate,
+        *,
+        check_later: bool = False,
     ) -> Answer:
-        """Return margin, class and gradient of the surrogate: one forward and one backward pass, checked later."""
+        """Return margin, class and gradient of the surrogate: one forward and one backward pass."""
         with torch.enable_grad():
             leaf = points.detach().requires_grad_()
-            logits = self.logits(leaf, samples, check_later=True)
+            logits = self.logits(leaf, samples, check_later=check_later)
             margin = criterion.margin(logits)
             loss = surrogate(margin, logits, criterion)
             gradient = _slope(loss, leaf)

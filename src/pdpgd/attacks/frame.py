@@ -77,7 +77,7 @@ def look(problem: Problem, rows: Rows, point: Tensor) -> tuple[Tensor, Tensor]:
 
 def differentiate(problem: Problem, rows: Rows, point: Tensor, surrogate: Surrogate) -> Answer:
     """Return margin, class and the surrogate's gradient: one forward and one backward pass per row, counted."""
-    answer = problem.classifier.margin_and_gradient(point, rows.samples, rows.criterion, surrogate)
+    answer = problem.classifier.margin_and_gradient(point, rows.samples, rows.criterion, surrogate, check_later=True)
     problem.ledger.add(rows.samples, forwards=1, backwards=1)
     return answer
 

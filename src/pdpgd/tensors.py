@@ -39,12 +39,3 @@ def length(v: Tensor, dim: int) -> Tensor:
     largest = v.abs().amax(dim, keepdim=True).clamp_(min=torch.finfo(v.dtype).tiny)
     scaled: Tensor = torch.linalg.vector_norm(v / largest, dim=dim, keepdim=True)
     return largest * scaled
-
-
-def keep_freed_memory() -> None:
-    """Let glibc's malloc keep up to 64 MiB of freed memory, if it has not learned that from the program yet.
-
-    It returns what is freed beyond twice the largest block that it saw freed, and every step of an attack would have
-    the same pages zeroed again. One large block, which is never touched, shows it what to expect.
-    """
-    torch.empty(_LARGEST_BLOCK, dtype=torch.uint8)

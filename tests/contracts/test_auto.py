@@ -517,7 +517,7 @@ def test_a_sample_takes_the_same_way_in_any_batch(affine: Affine, points: Tensor
         way: list[float] = []
 
         def watch(moment: Observation, place: int = rows.tolist().index(2), way: list[float] = way) -> None:
-            way.append(float(moment.margin[moment.samples == place]))
+            way.extend(moment.margin[moment.samples == place].tolist())
 
         auto(affine, points[rows], labels[rows], norm="linf", budget=SHORT, indices=rows, observe=watch)
         ways.append(way)

@@ -120,6 +120,7 @@ class Stage:
         self.planned = steps
         """Number of steps over which the overshoot falls to 0."""
         self.made = 0
+        self._propose = geometry_of(norm, search.config)
         self.point = search.problem.box.clip(rows.inputs + delta)
         self.slope = torch.zeros_like(rows.inputs)
         self.trust = Trust(rows.inputs.new_full((len(rows.inputs),), style.trust))
@@ -133,13 +134,13 @@ class Stage:
         self.trust = Trust(self.trust.value[keep])
         for name in ("point", "slope", "promised", "before", "smallest"):
             setattr(self, name, getattr(self, name)[keep])
+        self._propose = geometry_of(self.norm, self.search.config)
 
     def advance(self, steps: int) -> None:
         """Make steps: one forward and one backward pass each."""
         problem, config = self.search.problem, self.search.config
         inputs, box, unit = self.rows.inputs, problem.box, problem.box.width
         low, high = (box.low - inputs) / unit, (box.high - inputs) / unit
-        propose = geometry_of(self.norm, config)
         for step in range(self.made, self.made + steps):
             here = (self.point - inputs) / unit
             answer = self.search.answer(self.rows, self.point, self.aim)
@@ -151,7 +152,7 @@ class Stage:
             self.slope = gradient if step == 0 else torch.lerp(gradient, self.slope, self.style.memory)
             left = max(0.0, 1.0 - step / max(self.planned - 1, 1))
             overshoot = self.style.overshoot * left**config.overshoot_power
-            there = propose(here, Linear.of(answer.loss, self.slope), self.trust.value, overshoot, low, high)
+            there = self._propose(here, Linear.of(answer.loss, self.slope), self.trust.value, overshoot, low, high)
             self.promised, self.before = (flat(self.slope) * flat(there - here)).sum(1), answer.loss
             point = box.clip(inputs + there * unit)
             self.point = _rescued(point, answer, self.search, self.rows, step)

@@ -28,7 +28,6 @@ from pdpgd.classifier import Answer, Model, warn_of_probabilities
 from pdpgd.criteria import Criterion, Surrogate
 from pdpgd.errors import InvalidInputError
 from pdpgd.norms import Norm, norm_of
-from pdpgd.tensors import keep_freed_memory
 
 
 @contextmanager
@@ -156,7 +155,6 @@ Algorithm = Callable[[Attempt], History | None]
 
 def framed_attack(problem: Problem, algorithm: Algorithm, *, max_batch: int) -> AttackResult:
     """Judge the inputs, run the algorithm on those classified correctly, and sum up."""
-    keep_freed_memory()
     with game_mode():
         attempt = Attempt.begin(problem, max_batch=max_batch)
         try:

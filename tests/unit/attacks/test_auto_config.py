@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pdpgd import InvalidInputError, PDPGDConfig, auto
 from pdpgd.attacks.auto import Plan
-from pdpgd.attacks.config import CLASS, FAR, STEADY, AutoConfig, PriceSearch, TrustRule
+from pdpgd.attacks.config import CLASS, FAR, NEAR, STEADY, AutoConfig, PriceSearch, TrustRule
 from support.models import Affine, TinyConv
 
 DEFAULTS = AutoConfig()
@@ -60,7 +60,12 @@ def test_a_plan_spends_no_more_than_its_passes(config: AutoConfig, counts: bool)
 
 CHANGES: dict[str, dict[str, Any]] = {
     "first": {"first": (FAR, STEADY, CLASS)},
-    "then": {"then": (FAR,)},
+    "then": {"then": (NEAR,)},
+    "local": {"local": NEAR},
+    "far_limit": {"far_limit": 1e9},
+    "extension_steps": {"extension_steps": 8, "extension_gain": 0.0},
+    "extension_gain": {"extension_gain": 0.0},
+    "extension_limit": {"extension_limit": 1},
     "min_descent_steps": {"min_descent_steps": 30},
     "polish_share": {"polish_share": 0.4},
     "polish": {"polish": replace(DEFAULTS.polish, style=replace(DEFAULTS.polish.style, trust=0.1))},
@@ -87,19 +92,33 @@ def test_every_setting_is_listed_here() -> None:
     assert CHANGES.keys() == vars(DEFAULTS).keys()
 
 
-def margins(model: TinyConv | Affine, inputs: Tensor, labels: Tensor, **call: Any) -> list[list[float]]:
+def margins(model: torch.nn.Module, inputs: Tensor, labels: Tensor, **call: Any) -> list[list[float]]:
     """Return every margin that an attack saw, in order."""
     seen: list[list[float]] = []
     auto(model, inputs, labels, **call, observe=lambda moment: seen.append(moment.margin.tolist()))
     return seen
 
 
-@pytest.mark.parametrize("setting", [setting for setting in CHANGES if not setting.startswith("shared")])
+ELSEWHERE = ("shared", "shared_steps", "extension_limit")
+
+
+@pytest.mark.parametrize("setting", [setting for setting in CHANGES if setting not in ELSEWHERE])
 def test_every_setting_has_an_effect(setting: str, conv: TinyConv, images: Tensor) -> None:
     labels = conv(images).argmax(1)
     call = {"norm": "l0" if setting == "pruning_passes" else "linf", "budget": 400}
     changed = replace(DEFAULTS, **CHANGES[setting])
     assert margins(conv, images, labels, **call) != margins(conv, images, labels, **call, config=changed)
+
+
+def test_a_descent_that_finds_nothing_in_a_norm_that_counts_goes_on() -> None:
+    """No point of the box fools the model: every descent takes as long as it may, and there are fewer of them."""
+    model = Affine(torch.eye(2, 10), torch.tensor([5.0, 0.0]))
+    inputs, labels = torch.full((1, 10), 0.5), torch.zeros(1, dtype=torch.long)
+    ended, went_on = (
+        margins(model, inputs, labels, norm="l0", budget=300, config=replace(DEFAULTS, extension_limit=limit))
+        for limit in (1, 3)
+    )
+    assert ended != went_on
 
 
 @pytest.mark.parametrize("setting", ["shared", "shared_steps"])

@@ -27,7 +27,7 @@ QUICK = 24
 SHORT = DEFAULTS.several_from + 40
 # The prices of a descent are on a grid: a last bit in the margin may move one by a step, and the distance with it.
 PRICES = DEFAULTS.prices
-PRICE_STEP = 2 * math.expm1((PRICES.highest - PRICES.lowest) / 2**PRICES.halvings)
+PRICE_STEP = 2 * math.expm1((PRICES.highest - PRICES.lowest) / 2**PRICES.rounds)
 # Too few for a descent; one; and on both sides of the numbers from which on there are several, and classes are ranked.
 FEW = [1, 2, 3, 5, 10]
 MANY = [DEFAULTS.several_from + 1, DEFAULTS.several_from + 2, DEFAULTS.rank_from - 1, DEFAULTS.rank_from, 333]

@@ -182,7 +182,7 @@ POLISH = Tactic(name="polish", start="best", style=_CAREFUL, counting=_STEADY_CO
 
 @dataclass(frozen=True, kw_only=True)
 class PriceSearch:
-    """How the dual variable of a linearized step is found: by bisection of its logarithm.
+    """How the dual variable of a linearized step is found: by false position, from the price of the last step.
 
     Lengths are in units of the box and slopes have length 1.
     """
@@ -191,8 +191,12 @@ class PriceSearch:
     """Smallest logarithm of the price."""
     highest: float = 14.0
     """Largest logarithm of the price; a response at it reaches the farthest corner of the box."""
-    halvings: int = 18
-    """How often the interval is halved. 18 leave 2^-14 of a price."""
+    rounds: int = 18
+    """Prices tried in the first step of a descent."""
+    warm_rounds: int = 6
+    """Prices tried in a step that begins at the price of the last one."""
+    warm_counting_rounds: int = 14
+    """The same in a norm that counts, where what a price reaches grows in jumps."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,11 +24,6 @@ from pdpgd.criteria import Box
 from pdpgd.norms import Norm, size_l1, size_l2, size_linf
 from pdpgd.tensors import flat, per_sample
 
-# Trials of a price in a step that can begin from the price of the last one, and in a norm that counts, where the reach
-# grows in jumps.
-WARM_TRIALS = 6
-WARM_COUNTING_TRIALS = 14
-
 
 @dataclass(frozen=True)
 class Linear:
@@ -138,13 +133,14 @@ class Geometry:
         return self._crossed(Level(step, self._scratch), linear, step, overshoot * length)
 
     def _crossed(self, response: Response, linear: Linear, step: Step, overshoot: Tensor) -> Tensor:
-        guess, trials = self._guess, WARM_COUNTING_TRIALS if self._norm.counts else WARM_TRIALS
+        prices = self._config.prices
+        guess, rounds = self._guess, prices.warm_counting_rounds if self._norm.counts else prices.warm_rounds
         if guess is None or len(guess.price) != len(step.delta):
-            guess, trials = self._first_guess(linear, step, overshoot), self._config.prices.halvings
+            guess, rounds = self._first_guess(linear, step, overshoot), prices.rounds
         u, self._guess = cross(
-            *(response, linear, step.delta, overshoot, self._config.prices),
+            *(response, linear, step.delta, overshoot, prices),
             guess=guess,
-            trials=trials,
+            rounds=rounds,
             levels=self._norm.level_step,
             jumps=self._norm.counts,
         )
@@ -169,7 +165,7 @@ def cross(
     prices: PriceSearch,
     *,
     guess: Guess,
-    trials: int,
+    rounds: int,
     levels: bool = False,
     jumps: bool = False,
 ) -> tuple[Tensor, Guess]:
@@ -181,7 +177,7 @@ def cross(
     lowest, highest = unit * math.exp(prices.lowest), unit * math.exp(prices.highest)
     need = linear.gap + overshoot + linear.descent(delta)
     price, guess = least_price(
-        response.reach, need, lowest=lowest, highest=highest, trials=trials, guess=guess, jumps=jumps
+        response.reach, need, lowest=lowest, highest=highest, rounds=rounds, guess=guess, jumps=jumps
     )
     return response.at(price), guess
 

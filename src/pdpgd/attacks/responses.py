@@ -21,14 +21,14 @@ from pdpgd.tensors import flat, per_sample
 
 # What counts as no slope beside a perturbation of the unit box, for slopes of length 1.
 _NO_SLOPE = 1e-20
-# The search aims this far beyond the boundary, relative to the way to it, so that its last trials cross.
-_BEYOND = 1e-5
+# The search aims this far beyond the boundary, relative to the way to it, so that its last rounds cross.
+_BEYOND = 1e-4
 # First steps from a price that does not bracket the root yet: the least factor, the one for a reach that jumps, and the
 # largest.
 _STEPS = ((1.0, 1.3, 4.0), (1.05, 2.0, 8.0), (8.0, 8.0, 8.0))
 # Prices of this ratio bracket too much for false position: their geometric mean is tried.
 _WIDE = 8.5
-# From this trial on, every other one halves the bracket.
+# from this round on, every other one halves the bracket.
 _PATIENCE = 6
 
 
@@ -236,15 +236,15 @@ def least_price(
     *,
     lowest: float,
     highest: float,
-    trials: int,
+    rounds: int,
     guess: Guess,
     jumps: bool = False,
 ) -> tuple[Tensor, Guess]:
     """Return the least price in [lowest, highest] whose response reaches `need`, or the highest if none was found.
 
-    A fixed number of trials per sample: from the guess towards the root, by bisection of the logarithm while the
+    A fixed number of rounds per sample: from the guess towards the root, by bisection of the logarithm while the
     bracket is wide, and then by false position, where an end that stays twice counts half (the Illinois rule). The
-    price that is returned reached `need` in one of the trials, unless it is the highest. Where the reach `jumps`, its
+    price that is returned reached `need` in one of the rounds, unless it is the highest. Where the reach `jumps`, its
     slope says nothing.
     """
     price = guess.price.clamp(lowest, highest)
@@ -254,35 +254,35 @@ def least_price(
     short, over = torch.full_like(need, -math.inf), torch.full_like(need, math.inf)
     before = stayed = torch.zeros_like(need, dtype=torch.bool)
     first = gained = price
-    for trial in range(trials):
+    for number in range(rounds):
         excess = reach(price).sub_(need)
         reached = excess >= 0
         stays = reached == before
-        if trial > 0:
+        if number > 0:
             half = torch.where(stays, 0.5, 1.0)
             short, over = short * half, over * half
         low, high = torch.where(reached, low, price), torch.where(reached, price, high)
         short, over = torch.where(reached, short, excess), torch.where(reached, excess, over)
-        if trial + 1 == trials:
+        if number + 1 == rounds:
             break
-        if trial == 0:
+        if number == 0:
             pace = 1.1 / guess.slope.clamp(min=tiny)
             outside = _onward(price, reached, None if jumps else (aim - excess) * pace, _STEPS[0])
-        elif trial == 1:
+        elif number == 1:
             pace = 2.0 * (price - first).abs_() / (excess - gained).abs_().add_(_NO_SLOPE)
             outside = _onward(price, reached, None if jumps else (aim - excess) * pace, _STEPS[1])
-        elif trial == 2:
+        elif number == 2:
             outside = _onward(price, reached, None, _STEPS[2])
         else:
             outside = (low * high).sqrt_()
         first, gained = price, excess
-        if trial == 0 or (trial >= _PATIENCE and trial % 2 == 0):
+        if number == 0 or (number >= _PATIENCE and number % 2 == 0):
             price = outside
         else:
             inside = torch.addcmul(low, high - low, ((aim - short) / (over - short)).clamp_(0.02, 0.98))
             # A reach that hardly moves and then jumps wears out false position; the middle always halves the bracket.
             narrow = high <= low * _WIDE
-            price = torch.where(narrow.logical_and_(~(stays & stayed)) if trial > 2 else narrow, inside, outside)
+            price = torch.where(narrow.logical_and_(~(stays & stayed)) if number > 2 else narrow, inside, outside)
         price = price.clamp_(lowest, highest)
         before, stayed = reached, stays
     known = (over - short).isfinite()

@@ -80,7 +80,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "overshoot_power": {"overshoot_power": 1.0},
     "least_length": {"least_length": 0.5},
     "level_step": {"level_step": 0.05},
-    "prices": {"prices": PriceSearch(halvings=8)},
+    "prices": {"prices": PriceSearch(rounds=8)},
     "trust": {"trust": TrustRule(more=1.05)},
     "shared": {"shared": (FAR,)},
     "shared_steps": {"shared_steps": 10},

@@ -32,7 +32,7 @@ ROUNDING = 32 * EPS
 # What it may cost to go as far as a point that is itself known to a few roundings: the highest price for each.
 ROUNDED_COST = 8 * EPS * math.exp(PRICES.highest)
 # A price is found to a step of its grid, which a last bit may shift by one.
-PRICE = 2 * math.expm1((PRICES.highest - PRICES.lowest) / 2**PRICES.halvings)
+PRICE = 2 * math.expm1((PRICES.highest - PRICES.lowest) / 2**PRICES.rounds)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def question(generator: torch.Generator) -> Question:
 def answered(given: Question, response: Response, *, levels: bool = False) -> Tensor:
     guess = Guess(torch.ones_like(given.step), torch.zeros_like(given.step))
     call = (response, given.linear, given.delta, given.overshoot, PRICES)
-    return cross(*call, guess=guess, trials=PRICES.halvings, levels=levels)[0]
+    return cross(*call, guess=guess, rounds=PRICES.rounds, levels=levels)[0]
 
 
 def by_prox(prox: BoxProx) -> Answer:

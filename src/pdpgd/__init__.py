@@ -14,12 +14,12 @@ from pdpgd import _moved
 # For type checkers, which do not run __getattr__; tests/unit/test_public_api.py compares it with _PUBLIC.
 if TYPE_CHECKING:
     from pdpgd.attacks.auto import auto as auto
+    from pdpgd.attacks.auto_config import AutoConfig as AutoConfig
     from pdpgd.attacks.base import Attack as Attack
     from pdpgd.attacks.base import AttackResult as AttackResult
     from pdpgd.attacks.base import History as History
     from pdpgd.attacks.base import Observation as Observation
     from pdpgd.attacks.base import StopAttack as StopAttack
-    from pdpgd.attacks.config import AutoConfig as AutoConfig
     from pdpgd.attacks.config import PDGDConfig as PDGDConfig
     from pdpgd.attacks.config import PDPGDConfig as PDPGDConfig
     from pdpgd.attacks.config import paper_config as paper_config
@@ -48,7 +48,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Attack": "attacks.base",
     "AttackResult": "attacks.base",
-    "AutoConfig": "attacks.config",
+    "AutoConfig": "attacks.auto_config",
     "Comparison": "runs.comparison",
     "Evaluation": "runs.result",
     "History": "attacks.base",

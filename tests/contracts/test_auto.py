@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd import AttackResult, InvalidInputError, Norm, Observation, StopAttack, auto, l0
-from pdpgd.attacks.config import AutoConfig
+from pdpgd.attacks.auto_config import AutoConfig
 from pdpgd.classifier import Classifier
 from pdpgd.norms import norm_of
 from support.models import Affine, Cliff, Counting, RootAtHalf, Stubborn, TinyConv, ramp_affine, random_affine

@@ -14,8 +14,9 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from pdpgd.attacks.auto_config import AutoConfig, Tactic
 from pdpgd.attacks.base import AttackResult, Bounds, History, Observe, StopAttack, calls_within, pose
-from pdpgd.attacks.config import AutoConfig, Tactic, config_or_default
+from pdpgd.attacks.config import config_or_default
 from pdpgd.attacks.descent import Aim, Search, descend_by
 from pdpgd.attacks.frame import Attempt, Rows, batches, framed_attack
 from pdpgd.attacks.linearized import nearness

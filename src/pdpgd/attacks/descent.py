@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pdpgd.attacks.auto_config import AutoConfig, Start, Style, Tactic
 from pdpgd.attacks.base import History, Observation, Observe, random_rows
 from pdpgd.attacks.best import Best
-from pdpgd.attacks.config import AutoConfig, Start, Style, Tactic
 from pdpgd.attacks.frame import Attempt, Rows, differentiate, look
 from pdpgd.attacks.linearized import Linear, Trust, geometry_of
 from pdpgd.classifier import Answer, Lead

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pdpgd.attacks.config import AutoConfig, PriceSearch, TrustRule
+from pdpgd.attacks.auto_config import AutoConfig, PriceSearch, TrustRule
 from pdpgd.attacks.responses import Guess, Level, Response, Scratch, Step, least_price, response_of
 from pdpgd.classifier import Lead
 from pdpgd.criteria import Box

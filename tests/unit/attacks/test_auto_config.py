@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pdpgd import InvalidInputError, PDPGDConfig, auto
 from pdpgd.attacks.auto import Plan
-from pdpgd.attacks.config import CLASS, FAR, NEAR, STEADY, AutoConfig, PriceSearch, TrustRule
+from pdpgd.attacks.auto_config import CLASS, FAR, NEAR, STEADY, AutoConfig, PriceSearch, TrustRule
 from support.models import Affine, TinyConv
 
 DEFAULTS = AutoConfig()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from torch import Tensor
 
-from pdpgd.attacks.config import PriceSearch, TrustRule
+from pdpgd.attacks.auto_config import PriceSearch, TrustRule
 from pdpgd.attacks.linearized import Linear, Trust, cross
 from pdpgd.attacks.responses import AnyResponse, Guess, Level, Response, Scratch, Step, response_of
 from pdpgd.norms import L0, L1, L2, LINF, BoxProx, Norm

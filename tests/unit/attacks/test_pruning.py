@@ -8,9 +8,9 @@ from torch import Tensor
 
 from pdpgd import Norm, l0
 from pdpgd.attacks.auto import prune
+from pdpgd.attacks.auto_config import AutoConfig
 from pdpgd.attacks.base import pose
 from pdpgd.attacks.best import Best
-from pdpgd.attacks.config import AutoConfig
 from pdpgd.attacks.descent import Search
 from pdpgd.attacks.frame import Attempt
 from pdpgd.norms import norm_of

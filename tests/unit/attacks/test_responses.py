@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pdpgd.attacks.config import AutoConfig
+from pdpgd.attacks.auto_config import AutoConfig
 from pdpgd.attacks.linearized import Geometry, Linear
 from pdpgd.attacks.responses import AnyResponse, Guess, Level, Scratch, Step, least_price, response_of
 from pdpgd.norms import L0, L1, L2, LINF, Norm, l0

@@ -1,0 +1,192 @@
+"""Every tunable of `auto`: the tactics of its descents, how a step is found, and how the budget is divided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pdpgd.errors import expect_setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """How bold a descent of `auto` is."""
+
+    trust: float
+    """Initial trust in the linearized margin; `pdpgd.attacks.linearized` defines its unit for each kind of norm."""
+    overshoot: float
+    """Initial distance by which a step crosses the linearized boundary, as a share of the present size; it falls to 0
+    over the descent."""
+    adaptive: bool = True
+    """Whether the trust follows the errors of the linearization."""
+    memory: float = 0.5
+    """Weight of the previous slopes in the slope: misleading gradients tend to alternate."""
+
+
+Start = Literal["input", "random", "around input", "best", "around best"]
+"""Where a descent begins: at the input, at a random point, at noise around the input that is as long as the best
+perturbation, at the best point, or at noise around the best point."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tactic:
+    """A kind of start and the style of the descent from it."""
+
+    name: str
+    start: Start
+    style: Style
+    counting: Style
+    """Style of the second part in a norm that counts; the first part descends in the norm it is relaxed to."""
+    relaxed: float = 0.6
+    """Share of the steps that go to that first part."""
+    nearest_class: bool = False
+    """Whether the descent heads for one of the classes ranked nearest instead of the class with the highest logit."""
+
+
+_QUICK = Style(trust=3.0, overshoot=0.25)
+_QUICK_COUNT = Style(trust=1.0, overshoot=0.25)
+_STEADY = Style(trust=0.6, overshoot=0.5, adaptive=False, memory=0.7)
+_STEADY_COUNT = Style(trust=0.3, overshoot=0.1)
+_CAREFUL = Style(trust=0.3, overshoot=0.05)
+
+CLASS = Tactic(name="class", start="input", style=_QUICK, counting=_QUICK_COUNT, nearest_class=True)
+FAR = Tactic(name="far", start="random", style=_QUICK, counting=_QUICK_COUNT)
+STEADY = Tactic(name="steady", start="random", style=_STEADY, counting=_STEADY_COUNT)
+NEAR = Tactic(name="near", start="around input", style=_QUICK, counting=_QUICK_COUNT)
+HOPPING = Tactic(name="hop", start="around best", style=_STEADY, counting=_STEADY_COUNT)
+QUICK_HOP = Tactic(name="quick hop", start="around best", style=_QUICK, counting=_QUICK_COUNT)
+POLISH = Tactic(name="polish", start="best", style=_CAREFUL, counting=_STEADY_COUNT, relaxed=0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceSearch:
+    """How the dual variable of a linearized step is found: by false position, from the price of the last step.
+
+    Lengths are in units of the box and slopes have length 1.
+    """
+
+    lowest: float = -8.0
+    """Smallest logarithm of the price."""
+    highest: float = 14.0
+    """Largest logarithm of the price; a response at it reaches the farthest corner of the box."""
+    rounds: int = 18
+    """Prices tried in the first step of a descent."""
+    warm_rounds: int = 6
+    """Prices tried in a step that begins at the price of the last one."""
+    warm_counting_rounds: int = 14
+    """The same in a norm that counts, where what a price reaches grows in jumps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustRule:
+    """How the trust follows the error of the linearization, relative to the change of the margin it promised."""
+
+    misled: float = 0.6
+    """Error above which the trust falls."""
+    confirmed: float = 0.25
+    """Error below which the trust grows."""
+    less: float = 0.6
+    """Factor by which it falls."""
+    more: float = 1.3
+    """Factor by which it grows."""
+    lowest: float = 0.02
+    highest: float = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoConfig:
+    """Every tunable of `auto`; the defaults need no tuning.
+
+    Where a field names no other source, its value was selected on images 900-999 of mnist-1000 with the shipped MNIST
+    nets. `benchmarks/auto_parts.py` measures what the parts are worth; `docs/auto.md` has the table.
+
+    Raises:
+        InvalidInputError: A setting is outside of its range.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> config = replace(pdpgd.AutoConfig(), hop_scale=0.0)  # an ablation
+        >>> result = pdpgd.auto(model, images, labels, norm="l2", budget=50, config=config)
+        >>> result.found.all()
+        tensor(True)
+    """
+
+    first: tuple[Tactic, ...] = (CLASS, STEADY, FAR, NEAR, CLASS, STEADY, STEADY)
+    """Tactics of the first descents: every kind of start."""
+    then: tuple[Tactic, ...] = (HOPPING,)
+    """Tactics of the later descents, in rotation: hops from the best point so far."""
+    local: Tactic = QUICK_HOP
+    """Tactic that replaces random starts, and steady hops, on samples where steady descents from afar end far out."""
+    far_limit: float = 1.2
+    """How much larger than the best distance the end of a steady descent from afar is where these are given up."""
+    polish: Tactic = POLISH
+    """Tactic of the last descent, from the best point."""
+    shared: tuple[Tactic, ...] = (HOPPING, HOPPING, HOPPING, STEADY, POLISH)
+    """Tactics of the descents that samples make with the passes others left over (`share=True`), in rotation."""
+    min_descent_steps: int = 17
+    """Fewest gradients of one descent when there are several: a larger budget first gives more descents, then longer
+    ones."""
+    extension_steps: int = 4
+    """Steps by which a descent is prolonged as long as it progresses."""
+    extension_gain: float = 0.2
+    """Relative decrease of the size over these steps that counts as progress."""
+    extension_limit: int = 3
+    """Largest length, relative to its planned one, of a descent in a norm that counts that finds nothing."""
+    shared_steps: int = 20
+    """Gradients of a descent with passes that others left over."""
+    polish_share: float = 0.1
+    """Share of the budget that is reserved for the last descent."""
+    several_from: int = 90
+    """Fewest passes that are divided into several descents."""
+    rank_from: int = 110
+    """Smallest budget with which the classes are ranked. With less, the forward passes that judge the ends of the
+    descents do not make up for the backward passes of the ranking, and more than half of the budget would be backward
+    passes."""
+    ranked_classes: int = 5
+    """Runners-up that are ranked by their linearized distance: one backward pass each."""
+    pruning_passes: int = 12
+    """Passes reserved for reverting single changes, in a norm that counts; 0 turns it off."""
+    worthwhile: float = 1e-3
+    """Relative decrease of the best size below which a descent does not count as an improvement."""
+    patience: int = 15
+    """Descents in a row without an improvement after which a sample has converged."""
+    start_radius: float = 0.5
+    """Half width of a random start, in units of the box. The paper's value for MNIST."""
+    near_scale: float = 1.0
+    """Length of the noise of a start around the input, relative to the best perturbation."""
+    hop_scale: float = 3.0
+    """Length of the noise of a hop, relative to the best perturbation."""
+    overshoot_power: float = 3.0
+    """The overshoot falls with this power of the remaining share of the descent."""
+    least_length: float = 1e-4
+    """Length that stands in for the present size where a start is on the boundary itself, in units of the box."""
+    level_step: float = 0.2
+    """Step that a trust of 1 allows in l-infinity, where every entry may move, as a share of the largest entry."""
+    prices: PriceSearch = field(default_factory=PriceSearch)
+    """How the dual variable of a step is found."""
+    trust: TrustRule = field(default_factory=TrustRule)
+    """How the trust in the linearization adapts."""
+
+    def __post_init__(self) -> None:
+        for name in ("then", "shared"):
+            expect_setting(self, name, "at least one tactic", len(getattr(self, name)) > 0)
+        for name in (
+            "min_descent_steps",
+            "extension_steps",
+            "extension_limit",
+            "shared_steps",
+            "several_from",
+            "rank_from",
+            "ranked_classes",
+            "patience",
+        ):
+            value = getattr(self, name)
+            expect_setting(self, name, "an integer of at least 1", isinstance(value, int) and value >= 1)
+        pruning = self.pruning_passes
+        expect_setting(self, "pruning_passes", "an integer of at least 0", isinstance(pruning, int) and pruning >= 0)
+        for name in ("polish_share", "worthwhile", "extension_gain"):
+            expect_setting(self, name, "in [0, 1)", 0 <= getattr(self, name) < 1)
+        for name in ("start_radius", "near_scale", "hop_scale", "overshoot_power", "far_limit"):
+            expect_setting(self, name, "at least 0", getattr(self, name) >= 0)
+        for name in ("least_length", "level_step"):
+            expect_setting(self, name, "above 0", getattr(self, name) > 0)

@@ -11,7 +11,6 @@ on; a row of ours counts only for the source code that made it, one of AutoAttac
 from __future__ import annotations
 
 import argparse
-import hashlib
 import inspect
 import json
 import pathlib
@@ -29,6 +28,7 @@ from pdpgd.attacks.catalogue import prepared
 from pdpgd.attacks.info import PYAUTOATTACK
 from pdpgd.models.loading import load_model
 from pdpgd.runs.metrics import withstood
+from source_code import fingerprint
 
 Attack = Callable[[nn.Module, Tensor, Tensor], Tensor]
 Row = dict[str, Any]
@@ -59,7 +59,7 @@ def data_of(model: str) -> str:
     return "cifar10" if model.startswith("cifar") else "mnist"
 
 
-def subject(cell: Cell) -> tuple[nn.Module, Tensor, Tensor]:
+def net_and_images(cell: Cell) -> tuple[nn.Module, Tensor, Tensor]:
     """A net and those of its images that it classifies correctly."""
     zoo = shared_zoo.load("zoo")
     model = load_model(cell.model).requires_grad_(False) if cell.model in SHIPPED else zoo.load(cell.model)
@@ -82,23 +82,13 @@ def theirs(cell: Cell) -> Attack:
     return lambda net, inputs, labels: attack(net, inputs, labels, norm=cell.norm, seed=SEED).adversarials
 
 
-def contestants(cell: Cell, only: str | None) -> Iterator[tuple[str, str, Attack]]:
+def attacks_of(cell: Cell, only: str | None) -> Iterator[tuple[str, str, Attack]]:
     """The name of each attack, the code that a row of it was made by, and the attack."""
     if only != "autoattack":
         for budget in BUDGETS:
             yield f"auto, {budget} passes", fingerprint(), ours(cell, budget)
     if only != "ours":
         yield AUTOATTACK, f"pyautoattack {PYAUTOATTACK.version()}", theirs(cell)
-
-
-def fingerprint() -> str:
-    """Of the package's source that `auto` consists of."""
-    home = pathlib.Path(pdpgd.__file__).parent
-    digest = hashlib.sha256()
-    for pattern in ("attacks/*.py", "proximal/*.py", "classifier.py", "criteria.py", "norms.py", "tensors.py"):
-        for path in sorted(home.glob(pattern)):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def measure(attack: Attack, cell: Cell, model: nn.Module, inputs: Tensor, labels: Tensor) -> Row:
@@ -203,8 +193,8 @@ def main() -> int:
     rows: dict[str, Row] = json.loads(options.out.read_text()) if options.out.exists() else {}
 
     for cell in (Cell.of(model, norm, options.samples) for model in options.models for norm in options.norms):
-        model, inputs, labels = subject(cell)
-        for name, code, attack in contestants(cell, options.only):
+        model, inputs, labels = net_and_images(cell)
+        for name, code, attack in attacks_of(cell, options.only):
             key = " | ".join((cell.model, cell.norm, f"{cell.first}-{cell.last}", name))
             if rows.get(key, {}).get("code") == code:
                 continue

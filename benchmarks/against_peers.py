@@ -10,7 +10,6 @@ on; a row of ours counts only for the source code that made it. `--table` writes
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ import peers_report
 import shared_zoo
 from pdpgd.data.loading import load_data
 from pdpgd.models.loading import load_model
+from source_code import fingerprint
 
 Attack = Callable[[nn.Module, Tensor, Tensor], Tensor]
 Row = dict[str, Any]
@@ -91,16 +91,6 @@ def subject(name: str, first: int, last: int) -> tuple[nn.Module, Tensor, Tensor
     with torch.no_grad():
         right = model(inputs).argmax(1) == labels
     return model, inputs[right], labels[right]
-
-
-def fingerprint() -> str:
-    """Of the package's source: what a row of ours was made by."""
-    home = pathlib.Path(pdpgd.__file__).parent
-    digest = hashlib.sha256()
-    for name in ("attacks", "game", "proximal"):
-        for path in sorted((home / name).glob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def measure(attack: Attack, model: nn.Module, inputs: Tensor, labels: Tensor, norm: str) -> Row:

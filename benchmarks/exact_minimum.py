@@ -28,6 +28,7 @@ from torch import Tensor, nn
 import pdpgd
 from pdpgd.data.loading import load_data
 from relu_programs import NORMS, Exact, ReluNet, exact_minimum
+from source_code import fingerprint
 
 BUDGETS = (200, 1000)
 SEED = 0
@@ -86,14 +87,6 @@ def subject(net: str, side: int, seed: int, count: int) -> Subject:
     correct = (model(inputs).argmax(1) == labels).nonzero().flatten()[:count]
     name = f"{net} at {side}x{side}" + (f", seed {seed}" if seed else "")
     return Subject(name, model, inputs[correct], labels[correct])
-
-
-def fingerprint() -> str:
-    """Of the source of the attacks: what the rows of `auto` were made by."""
-    home, digest = pathlib.Path(pdpgd.__file__).parent, hashlib.sha256()
-    for path in sorted([*home.glob("*.py"), *home.glob("attacks/*.py"), *home.glob("proximal/*.py")]):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 class Rows:

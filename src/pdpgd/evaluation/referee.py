@@ -97,9 +97,7 @@ class Referee:
         self, points: Tensor, claimed: Tensor, eligible: Tensor, *, sparing: bool = False, logits: Tensor | None = None
     ) -> Verdicts:
         """Judge the points; `logits` are those of their batches, if they are known."""
-        finite = points.flatten(1).isfinite().all(1)
-        inside = ((points >= self.box.low) & (points <= self.box.high)).flatten(1).all(1)
-        candidates = claimed & finite & inside & eligible
+        candidates = self._candidates(points, claimed, eligible)
         together, rounding, prediction, confidence = self._margins(
             points, candidates.nonzero().flatten(), logits=logits
         )
@@ -116,18 +114,35 @@ class Referee:
         adversarial = candidates & (smaller < 0)
         valid = adversarial & (larger < rounding)
         fragile = valid & (larger > -(rounding + (lone - together).abs()))
+        word = self._worded(points, claimed, eligible, adversarial, valid)
+        self._steady &= UNSTEADY not in word
+        return Verdicts(word, valid, fragile, prediction, torch.where(crossed, larger, together), confidence)
+
+    def _finite_and_inside(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        finite = points.flatten(1).isfinite().all(1)
+        return finite, ((points >= self.box.low) & (points <= self.box.high)).flatten(1).all(1)
+
+    def _candidates(self, points: Tensor, claimed: Tensor, eligible: Tensor) -> Tensor:
+        """Return which points the model is asked about."""
+        finite, inside = self._finite_and_inside(points)
+        return claimed & finite & inside & eligible
+
+    def _worded(
+        self, points: Tensor, claimed: Tensor, eligible: Tensor, adversarial: Tensor, valid: Tensor
+    ) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+        """Return the verdict on each point in a word; an adversarial point that is not valid was contradicted."""
+        finite, inside = self._finite_and_inside(points)
         word = np.full(len(points), NONE, dtype="U24")
         for where, said in (
             (claimed & ~finite, NOT_FINITE),
             (claimed & finite & ~inside, OUTSIDE),
             (claimed & finite & inside & ~eligible, UNPERTURBED),
-            (candidates & ~adversarial, STILL_RIGHT),
+            (claimed & finite & inside & eligible & ~adversarial, STILL_RIGHT),
             (adversarial & ~valid, UNSTEADY),
             (valid, VERIFIED),
         ):
             word[where.cpu().numpy()] = said
-        self._steady &= UNSTEADY not in word
-        return Verdicts(word, valid, fragile, prediction, torch.where(crossed, larger, together), confidence)
+        return word
 
     def judge_inputs(self) -> Verdicts:
         """Judge the clean inputs: a valid one is misclassified before any attack."""

@@ -7,19 +7,12 @@ and so the clean accuracy, are judged in the same way.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pdpgd.classifier import Model
 from pdpgd.evaluation.referee import (
-    NONE,
-    NOT_FINITE,
-    OUTSIDE,
     ROUNDINGS,
-    STILL_RIGHT,
-    UNPERTURBED,
-    VERIFIED,
     Referee,
     Verdicts,
     drift,
@@ -95,9 +88,7 @@ class VotingReferee(Referee):
         self, points: Tensor, claimed: Tensor, eligible: Tensor, *, sparing: bool = False, logits: Tensor | None = None
     ) -> Verdicts:
         """Judge the points by a vote, always with new draws."""
-        finite = points.flatten(1).isfinite().all(1)
-        inside = ((points >= self.box.low) & (points <= self.box.high)).flatten(1).all(1)
-        candidates = claimed & finite & inside & eligible
+        candidates = self._candidates(points, claimed, eligible)
         rows = candidates.nonzero().flatten()
         margin = self.inputs.new_full((len(points),), torch.inf)
         prediction, confidence = torch.full_like(self.labels, -1), torch.full_like(margin, torch.nan)
@@ -110,15 +101,7 @@ class VotingReferee(Referee):
             rounding = drawn.abs().amax((0, 2)) * (ROUNDINGS * torch.finfo(drawn.dtype).eps)
             fragile[rows] = margin[rows] > -rounding
         valid = candidates & (margin < 0)
-        word = np.full(len(points), NONE, dtype="U24")
-        for where, said in (
-            (claimed & ~finite, NOT_FINITE),
-            (claimed & finite & ~inside, OUTSIDE),
-            (claimed & finite & inside & ~eligible, UNPERTURBED),
-            (candidates & ~valid, STILL_RIGHT),
-            (valid, VERIFIED),
-        ):
-            word[where.cpu().numpy()] = said
+        word = self._worded(points, claimed, eligible, valid, valid)
         return Verdicts(word, valid, valid & fragile, prediction, margin, confidence)
 
     def _clear(self, points: Tensor, rows: Tensor, draws: int) -> Tensor:

@@ -14,8 +14,6 @@ from pdpgd.attacks.catalogue import prepared
 from pdpgd.attacks.frame import Framed, Rows
 from pdpgd.attacks.proposals import Proposals, State
 from pdpgd.attacks.sparse_rs import SparseRS, _first_of_equals, proposals_of
-from pdpgd.data.loading import load_data
-from pdpgd.models.loading import load_model
 from support.models import Affine, Counting
 
 SHAPES = {"gray": (1, 6, 7), "color": (3, 6, 7), "sound": (2, 9), "flat": (30,)}
@@ -148,18 +146,6 @@ def test_a_given_perturbation_keeps_its_pixels_and_colors(generator: torch.Gener
 def test_the_first_of_equal_places_is_found() -> None:
     places = torch.tensor([[3, 1, 3, 1, 0], [4, 4, 4, 2, 1]])
     assert _first_of_equals(places, 5).tolist() == [[True, True, False, False, True], [True, False, False, True, True]]
-
-
-@pytest.fixture(scope="module")
-def net() -> nn.Module:
-    return load_model("mnist-plain")
-
-
-@pytest.fixture(scope="module")
-def data(net: nn.Module) -> tuple[Tensor, Tensor]:
-    images, labels = load_data("mnist-1000").batch(range(20))
-    right = net(images).argmax(1) == labels
-    return images[right][:16], labels[right][:16]
 
 
 def test_more_queries_fool_more_images_also_without_gradients(net: nn.Module, data: tuple[Tensor, Tensor]) -> None:

@@ -35,18 +35,6 @@ class Blind(nn.Module):
         return logits
 
 
-@pytest.fixture(scope="module")
-def net() -> nn.Module:
-    return load_model("mnist-plain")
-
-
-@pytest.fixture(scope="module")
-def data(net: nn.Module) -> tuple[Tensor, Tensor]:
-    images, labels = load_data("mnist-1000").batch(range(20))
-    right = net(images).argmax(1) == labels
-    return images[right][:16], labels[right][:16]
-
-
 @pytest.mark.parametrize("norm", NORMS)
 def test_most_images_are_fooled_at_a_radius_also_without_gradients(
     norm: str, net: nn.Module, data: tuple[Tensor, Tensor]

@@ -21,6 +21,11 @@ def per_sample(values: Weight, like: Tensor) -> Tensor:
     return values.reshape(-1, *[1] * (like.ndim - 1)) if values.ndim == 1 else values
 
 
+def per_row(mask: Tensor, like: Tensor) -> Tensor:
+    """Return a mask of rows that broadcasts against `like`."""
+    return mask.reshape(-1, *[1] * (like.ndim - 1))
+
+
 def flat(v: Tensor) -> Tensor:
     """Return v with shape (batch, features); a tensor with fewer than two dimensions stays as it is."""
     return v.flatten(1) if v.ndim > 1 else v

@@ -6,23 +6,27 @@ counts, single changes reverted as long as the point stays adversarial.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, cycle, islice
-from numbers import Integral
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
 
 from pdpgd.attacks.auto_config import AutoConfig, Tactic
+from pdpgd.attacks.ball_search import climb_in_ball
 from pdpgd.attacks.base import AttackResult, Bounds, History, Observe, StopAttack, calls_within, pose
 from pdpgd.attacks.config import config_or_default
-from pdpgd.attacks.descent import Aim, Search, descend_by
+from pdpgd.attacks.descent import Aim, Search, descend_by, random_start
 from pdpgd.attacks.frame import Attempt, Rows, batches, framed_attack
 from pdpgd.attacks.linearized import nearness
+from pdpgd.attacks.random_search import random_search
 from pdpgd.classifier import Model
 from pdpgd.errors import InvalidInputError
 from pdpgd.norms import Norm
+from pdpgd.tensors import flat
 
 
 def auto(
@@ -41,9 +45,13 @@ def auto(
     observe: Observe | None = None,
     max_batch: int = 256,
     draws: int = 1,
+    radius: float | Sequence[float] | None = None,
     config: AutoConfig | None = None,
 ) -> AttackResult:
     """Find a minimum-norm adversarial example for each input within a query budget.
+
+    With a radius, only the question is answered whether there is an adversarial example within it: a sample that is
+    fooled within the smallest radius is done, and the others are also searched for inside the ball.
 
     Args:
         model: Maps a batch of inputs to logits, or to an output with `.logits`; call `model.eval()` first.
@@ -65,11 +73,12 @@ def auto(
         max_batch: Number of samples attacked together: bounds the memory.
         draws: Number of draws of a randomized model: logits and gradients are means over this many calls, each of which
             counts as a pass (expectation over transformation). 1 for a model that is not randomized.
+        radius: One or several radii to ask about, in the unit of the distances; None asks for the smallest distance.
         config: Tunables, for ablations; None takes the defaults of `AutoConfig`.
 
     Returns:
         One adversarial example per input, with its distance, the passes spent on it, and the history of the best
-        distance against the passes.
+        distance against the passes. With radii, `fooled` says for each of them which samples are fooled within it.
 
     Raises:
         InvalidInputError: An argument is malformed.
@@ -81,9 +90,11 @@ def auto(
         >>> robust_accuracy = (result.distances > 1.0).float().mean()
         >>> robust_accuracy.item()
         0.5
+        >>> pdpgd.auto(model, images, labels, norm="linf", budget=50, radius=[0.05, 0.1]).fooled.float().mean(0)
+        tensor([0.2500, 1.0000])
     """
     budget, max_batch = calls_within(_count("budget", budget), _count("draws", draws)), _count("max_batch", max_batch)
-    config = config_or_default(config, AutoConfig)
+    config, radii = config_or_default(config, AutoConfig), _radii(radius)
     problem = pose(
         *(model, inputs, labels),
         norm=norm,
@@ -96,7 +107,7 @@ def auto(
     )
 
     def algorithm(attempt: Attempt) -> History:
-        search = Search(attempt, budget=budget, observe=observe, config=config)
+        search = Search(attempt, budget=budget, observe=observe, config=config, radii=radii)
         descents = _Descents(attempt, search, budget)
         try:
             descents.run()
@@ -106,7 +117,22 @@ def auto(
             pass
         return search.history()
 
-    return framed_attack(problem, algorithm, max_batch=max_batch)
+    return replace(framed_attack(problem, algorithm, max_batch=max_batch), radii=radii)
+
+
+def _radii(radius: float | Sequence[float] | None) -> tuple[float, ...]:
+    """Return the radii, ascending and without repetitions."""
+    try:
+        radii = (
+            ()
+            if radius is None
+            else tuple(sorted({float(r) for r in ([radius] if isinstance(radius, Real) else radius)}))
+        )
+    except (TypeError, ValueError):
+        radii = (-1.0,)
+    if (radius is not None and not radii) or not all(0 < r < math.inf for r in radii):
+        raise InvalidInputError(f"radius: expected one or several numbers above 0, got {radius!r}")
+    return radii
 
 
 def _count(name: str, value: int) -> int:
@@ -127,24 +153,27 @@ class Plan:
     pruning: int
     """Forward passes at the end, in a norm that counts."""
 
+    cost: int = 2
+    """Passes per step."""
+
     @property
     def reserve(self) -> int:
         """Passes that are kept for the end: the last descent, the pass that judges its last point, and pruning."""
-        return (2 * self.polish + 1 if self.polish else 0) + self.pruning
+        return (self.cost * self.polish + 1 if self.polish else 0) + self.pruning
 
     @classmethod
-    def within(cls, passes: int, *, counts: bool, config: AutoConfig) -> Plan:
-        """Divide a number of passes."""
+    def within(cls, passes: int, *, counts: bool, config: AutoConfig, cost: int = 2) -> Plan:
+        """Divide a number of passes, of which a step takes `cost`."""
         if passes < config.several_from:
-            steps = max(0, (passes - 1) // 2)
-            return cls(1, steps, 0, passes - 2 * steps - 1 if steps else 0)
+            steps = max(0, (passes - 1) // cost)
+            return cls(1, steps, 0, passes - cost * steps - 1 if steps else 0, cost)
         pruning = config.pruning_passes if counts else 0
         available = passes - int(config.polish_share * passes) - pruning
-        descents = max(1, available // (2 * config.min_descent_steps + 1))
-        steps = (available // descents - 1) // 2
-        left = passes - descents * (2 * steps + 1)
-        polish = (left - pruning - 1) // 2
-        return cls(descents, steps, polish, left - 2 * polish - 1)
+        descents = max(1, available // (cost * config.min_descent_steps + 1))
+        steps = (available // descents - 1) // cost
+        left = passes - descents * (cost * steps + 1)
+        polish = (left - pruning - 1) // cost
+        return cls(descents, steps, polish, left - cost * polish - 1, cost)
 
 
 class _Descents:
@@ -163,16 +192,75 @@ class _Descents:
 
     def run(self) -> None:
         """Spend the budget of each sample, in batches."""
-        starts = 0 if self.problem.starts is None else 1
         for samples in self.attempt.batches():
             self._rank(samples)
-            # All samples of a batch have spent the same number of passes so far.
-            left = int(self.search.left(samples[:1]))
-            plan = Plan.within(left - starts, counts=self.problem.norm.counts, config=self.config)
-            self._descend_from_starts(samples, plan, reserve=starts + plan.reserve)
-            if left > 0:
-                self._judge_starts(samples)
-            self._finish(samples, plan)
+            self._find_hidden_slopes(samples)
+            for rows in self._by_hidden(samples):
+                self._spend(rows)
+
+    def _spend(self, samples: Tensor) -> None:
+        """Spend the budget of samples whose steps take the same number of passes."""
+        starts, norm = 0 if self.problem.starts is None else 1, self.problem.norm
+        # All of them have spent the same number of passes so far.
+        left = int(self.search.left(samples[:1]))
+        queries, climbs = self._for_balls(left)
+        later = queries + climbs
+        cost = self.search.step_cost(samples)
+        plan = Plan.within(left - starts - later, cost=cost, counts=norm.counts, config=self.config)
+        self._descend_from_starts(samples, plan, reserve=starts + plan.reserve + later)
+        if left > 0:
+            self._judge_starts(samples)
+        self._finish(samples, plan, reserve=later)
+        if climbs:
+            self._climb(samples, steps=min(self.config.ball.steps, (climbs - 1) // cost), reserve=queries)
+        if queries:
+            self._query(samples)
+
+    def _for_balls(self, passes: int) -> tuple[int, int]:
+        """Return the passes that are kept for queries without gradients, and for climbs, inside balls."""
+        norm, rule = self.problem.norm, self.config.ball
+        if not self.search.radii or norm.ball is None or passes < self.config.several_from:
+            return 0, 0
+        queries = int(rule.query_share * passes) if passes >= rule.query_from else 0
+        return queries, 0 if norm.counts else int(rule.share * passes)
+
+    def _climb(self, samples: Tensor, *, steps: int, reserve: int) -> None:
+        """Search inside the balls within which samples are not fooled yet, by one loss after the other."""
+        number = 0
+        targets = 0 if self.classes is None else self.classes.shape[1]
+        while True:
+            samples = samples[self.search.unfinished(samples)]
+            left = self.search.left(samples) - reserve
+            samples = samples[left >= self.search.step_cost(samples) * steps + 1]
+            if len(samples) == 0:
+                return
+            rows = Rows.of(self.problem, samples, self.budget + 1 + number)
+            # Alternately from the best point known, and from a random one.
+            start = self.search.delta(rows) if number % 2 == 0 else None
+            turn = number % (targets + 1)
+            aim = Aim(soft=True)
+            if turn > 0 and self.classes is not None:
+                aim = Aim(self.classes[samples, turn - 1])
+            climb_in_ball(self.search, rows, self.search.open_radius(samples), steps=steps, aim=aim, start=start)
+            number += 1
+
+    def _query(self, samples: Tensor) -> None:
+        """Search inside the balls without gradients, with the passes that are left."""
+        samples = samples[self.search.unfinished(samples)]
+        left = self.search.left(samples)
+        for queries in left.unique().tolist():
+            if queries < 1:
+                continue
+            rows = Rows.of(self.problem, samples[left == queries], self.budget)
+            found = random_search(self.problem, rows, self.search.open_radius(rows.samples), queries=int(queries))
+            self.search.take(rows, found.candidates(rows, self.problem))
+
+    def _by_hidden(self, samples: Tensor) -> Iterator[Tensor]:
+        """Divide samples by whether the edge of the box hides their gradients."""
+        hidden = self.search.hidden[samples]
+        for rows in (samples[~hidden], samples[hidden]):
+            if len(rows):
+                yield rows
 
     def spend_leftover(self) -> None:
         """Make more descents for the samples that have not converged, with the passes that others left over."""
@@ -186,12 +274,13 @@ class _Descents:
                 return
             number += 1
             for batch in batches(samples, self.attempt.max_batch):
-                self._descend(tactic, batch, number=number, steps=steps)
+                for rows in self._by_hidden(batch):
+                    own = 2 * steps // self.search.step_cost(rows)
+                    self._descend(tactic, rows, number=number, steps=own)
             left -= cost * len(samples)
 
     def _unfinished(self, samples: Tensor) -> Tensor:
-        best = self.best.size[samples]
-        return samples[(best > self.problem.norm.smallest) & (self.idle[samples] < self.config.patience)]
+        return samples[self.search.unfinished(samples) & (self.idle[samples] < self.config.patience)]
 
     def _judge_starts(self, samples: Tensor) -> None:
         """Judge the given starts after the descents, so that ties go to the descents, before the last descent."""
@@ -212,13 +301,28 @@ class _Descents:
             self.classes = others.new_zeros(len(problem.inputs), others.shape[1])
         self.classes[samples] = others.gather(1, far.argsort(1))
 
+    def _find_hidden_slopes(self, samples: Tensor) -> None:
+        """Find the samples whose gradient vanishes wherever a random point touches one side of the box.
+
+        A ReLU or a clamp in front of a model is flat at the edge of the box, where many pixels are.
+        """
+        if self.budget < self.config.rank_from:
+            return
+        rows, box, limits = Rows.of(self.problem, samples, self.budget), self.problem.box, self.config.hidden_limits
+        point = box.clip(rows.inputs + random_start(self.search, rows))
+        flat_at = flat(self.search.answer(rows, point, Aim()).gradient == 0)
+        low, high = flat(point <= box.low), flat(point >= box.high)
+        inside = _share(flat_at, ~(low | high))
+        edge = torch.maximum(_share(flat_at, low), _share(flat_at, high))
+        self.search.hidden[samples] = (edge > limits[1]) & (inside < limits[0])
+
     def _descend_from_starts(self, samples: Tensor, plan: Plan, *, reserve: int) -> None:
         if plan.steps == 0:
             return
         chosen = 0
         for number, tactic in enumerate(islice(chain(self.config.first, cycle(self.config.then)), plan.descents)):
             remaining = self._unfinished(samples)
-            affordable = self.search.left(remaining) - reserve >= 2 * plan.steps + 1
+            affordable = self.search.left(remaining) - reserve >= plan.cost * plan.steps + 1
             remaining = remaining[affordable]
             if len(remaining) == 0:
                 return
@@ -251,15 +355,22 @@ class _Descents:
         self.idle[samples] = (self.idle[samples] + 1).masked_fill(improved | before.isinf(), 0)
         if tactic.start == "random" and not tactic.style.adaptive:
             self.near[samples] = self.search.lately[samples] > self.config.far_limit * self.best.size[samples]
+        if number == 0:
+            self._give_up_random_starts(rows)
 
-    def _finish(self, samples: Tensor, plan: Plan) -> None:
+    def _give_up_random_starts(self, rows: Rows) -> None:
+        """Stay near the best point where a first descent ended far nearer to the input than a random start is."""
+        best, afar = self.best.size[rows.samples], self.problem.norm.size(random_start(self.search, rows))
+        self.near[rows.samples] |= best < self.config.random_limit * afar
+
+    def _finish(self, samples: Tensor, plan: Plan, *, reserve: int) -> None:
         """From the best point, make a last descent; in a norm that counts, revert single changes."""
-        found = self.best.size[samples]
-        samples = samples[found.isfinite() & (found > self.problem.norm.smallest)]
+        samples = samples[self.best.size[samples].isfinite() & self.search.unfinished(samples)]
         if len(samples) == 0:
             return
         if plan.polish > 0:
-            self._descend(self.config.polish, samples, number=plan.descents, steps=plan.polish, reserve=plan.pruning)
+            reserve += plan.pruning
+            self._descend(self.config.polish, samples, number=plan.descents, steps=plan.polish, reserve=reserve)
         if self.problem.norm.counts and self.config.pruning_passes > 0:
             prune(self.search, samples, passes=plan.pruning)
 
@@ -280,6 +391,11 @@ def prune(search: Search, samples: Tensor, *, passes: int) -> None:
         back = torch.zeros_like(changes[going], dtype=torch.bool).scatter(1, order[going, turn, None], True)
         mask = back.view(len(going), *_pixels(point)) if point.ndim < 3 else back.view(len(going), 1, *_pixels(point))
         search.look(rows, torch.where(mask, rows.inputs, point))
+
+
+def _share(what: Tensor, among: Tensor) -> Tensor:
+    """Return which share of the entries `among` each row has `what`; 0 where there are none."""
+    return (what & among).sum(1) / among.sum(1).clamp(min=1)
 
 
 def _pixels(points: Tensor) -> torch.Size:

@@ -39,22 +39,28 @@ class Tactic:
     """Style of the second part in a norm that counts; the first part descends in the norm it is relaxed to."""
     relaxed: float = 0.6
     """Share of the steps that go to that first part."""
+    sparse: Style | None = None
+    """Style in a norm that leaves most entries unchanged and does not count, such as l1; None: `style`."""
     nearest_class: bool = False
     """Whether the descent heads for one of the classes ranked nearest instead of the class with the highest logit."""
 
 
 _QUICK = Style(trust=3.0, overshoot=0.25)
+# In l1 a bold step changes few entries, by more than the linearization holds for on deep nets.
+_QUICK_SPARSE = Style(trust=1.0, overshoot=0.25)
 _QUICK_COUNT = Style(trust=1.0, overshoot=0.25)
 _STEADY = Style(trust=0.6, overshoot=0.5, adaptive=False, memory=0.7)
 _STEADY_COUNT = Style(trust=0.3, overshoot=0.1)
 _CAREFUL = Style(trust=0.3, overshoot=0.05)
 
-CLASS = Tactic(name="class", start="input", style=_QUICK, counting=_QUICK_COUNT, nearest_class=True)
-FAR = Tactic(name="far", start="random", style=_QUICK, counting=_QUICK_COUNT)
+CLASS = Tactic(
+    name="class", start="input", style=_QUICK, sparse=_QUICK_SPARSE, counting=_QUICK_COUNT, nearest_class=True
+)
+FAR = Tactic(name="far", start="random", style=_QUICK, sparse=_QUICK_SPARSE, counting=_QUICK_COUNT)
 STEADY = Tactic(name="steady", start="random", style=_STEADY, counting=_STEADY_COUNT)
-NEAR = Tactic(name="near", start="around input", style=_QUICK, counting=_QUICK_COUNT)
+NEAR = Tactic(name="near", start="around input", style=_QUICK, sparse=_QUICK_SPARSE, counting=_QUICK_COUNT)
 HOPPING = Tactic(name="hop", start="around best", style=_STEADY, counting=_STEADY_COUNT)
-QUICK_HOP = Tactic(name="quick hop", start="around best", style=_QUICK, counting=_QUICK_COUNT)
+QUICK_HOP = Tactic(name="quick hop", start="around best", style=_QUICK, sparse=_QUICK_SPARSE, counting=_QUICK_COUNT)
 POLISH = Tactic(name="polish", start="best", style=_CAREFUL, counting=_STEADY_COUNT, relaxed=0.0)
 
 
@@ -81,9 +87,9 @@ class PriceSearch:
 class TrustRule:
     """How the trust follows the error of the linearization, relative to the change of the margin it promised."""
 
-    misled: float = 0.6
+    misled: float = 0.9
     """Error above which the trust falls."""
-    confirmed: float = 0.25
+    confirmed: float = 0.5
     """Error below which the trust grows."""
     less: float = 0.6
     """Factor by which it falls."""
@@ -91,6 +97,31 @@ class TrustRule:
     """Factor by which it grows."""
     lowest: float = 0.02
     highest: float = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BallRule:
+    """How the questions about radii are pursued: by climbs inside the ball, and by queries without gradients."""
+
+    share: float = 0.3
+    """Share of the budget for climbs, which descend the loss inside the ball."""
+    steps: int = 50
+    """Most gradients of a climb."""
+    momentum: float = 0.25
+    """Weight of the last move. Croce & Hein 2020."""
+    first_step: float = 2.0
+    """First length of a step, relative to the radius. Croce & Hein 2020."""
+    halved_below: float = 0.75
+    """Share of successful steps between two checkpoints below which the step is halved. Croce & Hein 2020."""
+    checkpoints: tuple[float, float, float] = (0.22, 0.03, 0.06)
+    """First distance between checkpoints, by how much it falls, and the smallest, as shares of the steps. Croce & Hein
+    2020."""
+    sparsity: float = 0.01
+    """Share of the entries that a step moves, in l1."""
+    query_share: float = 0.5
+    """Share of the budget for the search without gradients."""
+    query_from: int = 600
+    """Fewest passes of which that share is taken: fewer queries find nothing that gradients do not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +150,9 @@ class AutoConfig:
     """Tactic that replaces random starts, and steady hops, on samples where steady descents from afar end far out."""
     far_limit: float = 1.2
     """How much larger than the best distance the end of a steady descent from afar is where these are given up."""
+    random_limit: float = 0.004
+    """Size of the perturbation that the first descent found, relative to that of a random start, below which random
+    starts are not tried."""
     polish: Tactic = POLISH
     """Tactic of the last descent, from the best point."""
     shared: tuple[Tactic, ...] = (HOPPING, HOPPING, HOPPING, STEADY, POLISH)
@@ -162,6 +196,16 @@ class AutoConfig:
     """Length that stands in for the present size where a start is on the boundary itself, in units of the box."""
     level_step: float = 0.2
     """Step that a trust of 1 allows in l-infinity, where every entry may move, as a share of the largest entry."""
+    hair: float = 1 / 255
+    """How far inside the box gradients are looked up where its edge hides them, as a share of its width: a gray
+    level."""
+    hidden_limits: tuple[float, float] = (0.9, 0.98)
+    """Gradients count as hidden by the edge of the box if they vanish in less than the first share of the entries
+    inside it, and in more than the second share of those at one of its sides."""
+    check_every: int = 4
+    """Steps between two looks at which samples are done, if a radius is asked about."""
+    ball: BallRule = field(default_factory=BallRule)
+    """How questions about radii are pursued."""
     prices: PriceSearch = field(default_factory=PriceSearch)
     """How the dual variable of a step is found."""
     trust: TrustRule = field(default_factory=TrustRule)
@@ -179,6 +223,7 @@ class AutoConfig:
             "rank_from",
             "ranked_classes",
             "patience",
+            "check_every",
         ):
             value = getattr(self, name)
             expect_setting(self, name, "an integer of at least 1", isinstance(value, int) and value >= 1)

@@ -49,6 +49,13 @@ class AttackResult:
     """The best distance against the passes spent; None if the attack does not record it."""
     faults: Mapping[int, str] = field(default_factory=dict)
     """Samples on which the attack itself failed, with the reason: they were not fooled, but did not withstand it."""
+    radii: tuple[float, ...] = ()
+    """The radii that were asked about, ascending; empty if the smallest distance was."""
+
+    @property
+    def fooled(self) -> Tensor:
+        """Whether each sample is fooled within each of the radii, of shape (batch, radii)."""
+        return self.distances[:, None] <= self.distances.new_tensor(self.radii)
 
 
 @dataclass(frozen=True)

@@ -14,20 +14,32 @@ from torch import Tensor
 from pdpgd.attacks.auto_config import AutoConfig, Start, Style, Tactic
 from pdpgd.attacks.base import History, Observation, Observe, random_rows
 from pdpgd.attacks.best import Best
-from pdpgd.attacks.frame import Attempt, Rows, differentiate, look
+from pdpgd.attacks.frame import Attempt, Rows, differentiate, judge, look
 from pdpgd.attacks.linearized import Linear, Trust, geometry_of
 from pdpgd.classifier import Answer, Lead
-from pdpgd.criteria import Criterion, Surrogate, lead_over
+from pdpgd.criteria import Criterion, Surrogate, cross_entropy, lead_over
 from pdpgd.norms import Norm, size_l2
-from pdpgd.tensors import flat, per_sample
+from pdpgd.tensors import clip, flat, per_sample
 
 
 class Search:
     """Queries the model, counts every pass, and keeps the smallest adversarial point of each sample."""
 
-    def __init__(self, attempt: Attempt, *, budget: int, observe: Observe | None, config: AutoConfig) -> None:
+    def __init__(
+        self,
+        attempt: Attempt,
+        *,
+        budget: int,
+        observe: Observe | None,
+        config: AutoConfig,
+        radii: tuple[float, ...] = (),
+    ) -> None:
         self.problem, self.best, self.config = attempt.problem, attempt.best, config
         self.budget = budget
+        self.radii = radii
+        """The radii that are asked about, ascending; empty if the distance itself is."""
+        self.hidden = torch.zeros_like(attempt.wrong)
+        """Whether the gradient at the edge of the box hides what it is inside, per sample."""
         self.lately = torch.full_like(attempt.best.size, torch.inf)
         """Size of the smallest adversarial point of the present descent per sample."""
         self._wrong, self._observe = attempt.wrong, observe
@@ -49,19 +61,53 @@ class Search:
         """Return the best perturbation of each row's sample; zero where none was found."""
         return self.best.point[rows.samples] - rows.inputs
 
-    def answer(self, rows: Rows, point: Tensor, pursue: Surrogate) -> Answer:
-        """Differentiate at the points: one forward and one backward pass."""
-        answer = differentiate(self.problem, rows, point, pursue)
+    def answer(self, rows: Rows, point: Tensor, pursue: Surrogate, *, inside: bool = False) -> Answer:
+        """Differentiate at the points: one forward and one backward pass.
+
+        With `inside`, the gradient is that a hair inside the box, and takes a forward pass of its own.
+        """
+        if inside:
+            margin, prediction, loss = judge(self.problem, rows, point, pursue)
+            slope = differentiate(self.problem, rows, self.inside(point), pursue)
+            answer = Answer(margin, prediction, loss, slope.gradient, slope.steepness)
+        else:
+            answer = differentiate(self.problem, rows, point, pursue)
         self._keep(rows, point, answer.margin, answer.prediction)
         return answer
+
+    def inside(self, points: Tensor) -> Tensor:
+        """Move points a hair inside the box."""
+        box = self.problem.box
+        hair = self.config.hair * (box.high - box.low)
+        return clip(points, box.low + hair, box.high - hair)
+
+    def step_cost(self, samples: Tensor) -> int:
+        """Return the passes per step of samples whose gradients are taken in the same way."""
+        return 3 if bool(self.hidden[samples[:1]].any()) else 2
+
+    def unfinished(self, samples: Tensor) -> Tensor:
+        """Return which samples are worth further passes: a smaller perturbation may exist, and is asked for."""
+        goal = max(self.problem.norm.smallest, self.radii[0] if self.radii else 0.0)
+        return self.best.size[samples] > goal
+
+    def open_radius(self, samples: Tensor) -> Tensor:
+        """Return the largest radius within which a sample is not fooled yet; the smallest one if it is in all."""
+        radii = self.best.size.new_tensor(self.radii)
+        return radii[((self.best.size[samples, None] > radii).sum(1) - 1).clamp(min=0)]
 
     def look(self, rows: Rows, point: Tensor) -> None:
         """Judge the points: one forward pass."""
         self._keep(rows, point, *look(self.problem, rows, point))
 
+    def take(self, rows: Rows, candidates: Best) -> None:
+        """Let points compete that were judged, and counted, elsewhere."""
+        self.best.improve(candidates, at=rows.samples)
+        self._record(rows.samples)
+
     def leads(self, rows: Rows, count: int) -> list[Lead]:
-        """Differentiate the leads at the inputs: one forward pass, and one backward pass per runner-up."""
-        leads = self.problem.classifier.leads(rows.inputs, rows.samples, rows.criterion.classes, count)
+        """Differentiate the leads a hair inside the box: one forward pass, and one backward pass per runner-up."""
+        points = self.inside(rows.inputs)
+        leads = self.problem.classifier.leads(points, rows.samples, rows.criterion.classes, count)
         self.problem.ledger.add(rows.samples, forwards=1, backwards=len(leads))
         self._record(rows.samples)
         return leads
@@ -96,10 +142,12 @@ class Search:
 
 @dataclass(frozen=True)
 class Aim:
-    """What a descent makes smaller: the margin, or the lead over a given class per row."""
+    """What a descent makes smaller: the margin, the lead over a given class per row, or the cross-entropy."""
 
     others: Tensor | None = None
     """The class to head for; None for the one with the highest logit."""
+    soft: bool = False
+    """Whether all classes count, by the cross-entropy."""
 
     def select(self, keep: Tensor) -> Aim:
         """Return the given rows."""
@@ -107,6 +155,8 @@ class Aim:
 
     def __call__(self, margin: Tensor, logits: Tensor, criterion: Criterion) -> Tensor:
         """Return the loss per row, as a `Surrogate`."""
+        if self.soft:
+            return cross_entropy(margin, logits, criterion)
         return margin if self.others is None else lead_over(logits, criterion.classes, self.others)
 
 
@@ -117,6 +167,8 @@ class Stage:
         self, search: Search, rows: Rows, delta: Tensor, *, norm: Norm, style: Style, steps: int, aim: Aim
     ) -> None:
         self.search, self.rows, self.norm, self.style, self.aim = search, rows, norm, style, aim
+        self.cost = search.step_cost(rows.samples)
+        """Passes per step: 3 where gradients are taken inside the box, which is the same for all rows."""
         self.planned = steps
         """Number of steps over which the overshoot falls to 0."""
         self.made = 0
@@ -143,7 +195,7 @@ class Stage:
         low, high = (box.low - inputs) / unit, (box.high - inputs) / unit
         for step in range(self.made, self.made + steps):
             here = (self.point - inputs) / unit
-            answer = self.search.answer(self.rows, self.point, self.aim)
+            answer = self.search.answer(self.rows, self.point, self.aim, inside=self.cost > 2)
             fooled = self.norm.size(here).masked_fill(answer.margin >= 0, torch.inf)
             self.smallest = torch.minimum(self.smallest, fooled)
             if self.style.adaptive and step > 0:
@@ -170,18 +222,26 @@ def descend(
     config = search.config
     stage = Stage(search, rows, delta, norm=norm, style=style, steps=steps, aim=aim)
     block = min(config.extension_steps, steps)
-    stage.advance(steps - block)
     end = stage.point
     going = torch.arange(len(rows.samples), device=delta.device)
     while block > 0 and len(going):
+        planned = stage.made + block < steps
         before = stage.smallest
-        stage.advance(block)
+        # Who is done is looked up now and then: it waits for the device.
+        ahead = steps - block - stage.made
+        stage.advance(block if not planned else min(config.check_every, ahead) if search.radii else ahead)
         end = end.index_copy(0, going, stage.point)
-        progress = _progress(search, stage, before)
-        affordable = search.left(stage.rows.samples) - reserve >= 2 * block + 1
-        keep = (progress & affordable).nonzero().squeeze(1)
-        going = going[keep]
-        stage.select(keep)
+        if planned and not search.radii:
+            continue
+        if planned:
+            keep = search.unfinished(stage.rows.samples)
+        else:
+            affordable = search.left(stage.rows.samples) - reserve >= stage.cost * block + 1
+            keep = _progress(search, stage, before) & affordable
+        chosen = keep.nonzero().squeeze(1)
+        if len(chosen) < len(going):
+            going = going[chosen]
+            stage.select(chosen)
     return end - rows.inputs
 
 
@@ -192,7 +252,7 @@ def _progress(search: Search, stage: Stage, before: Tensor) -> Tensor:
     linearization holds.
     """
     config, samples = search.config, stage.rows.samples
-    record = search.lately[samples] <= search.best.size[samples]
+    record = (search.lately[samples] <= search.best.size[samples]) & search.unfinished(samples)
     improving = record & (stage.smallest < before * (1.0 - config.extension_gain))
     if stage.norm.counts and stage.made < config.extension_limit * stage.planned:
         improving |= stage.smallest.isinf()
@@ -240,6 +300,8 @@ def descend_by(tactic: Tactic, search: Search, rows: Rows, *, steps: int, aim: A
     """
     norm = search.problem.norm
     delta, style = _STARTS[tactic.start](search, rows), tactic.style
+    if tactic.sparse is not None and norm.sparse and not norm.counts:
+        style = tactic.sparse
     if norm.relaxed is not None:
         first = round(tactic.relaxed * steps)
         # Only the stage in the norm itself may take longer: how good its start is hardly matters.

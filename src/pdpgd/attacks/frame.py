@@ -74,6 +74,14 @@ def look(problem: Problem, rows: Rows, point: Tensor) -> tuple[Tensor, Tensor]:
     return rows.criterion.margin(logits), logits.argmax(1)
 
 
+def judge(problem: Problem, rows: Rows, point: Tensor, surrogate: Surrogate) -> tuple[Tensor, Tensor, Tensor]:
+    """Return margin, predicted class and surrogate of one point per row: one forward pass each, counted."""
+    logits = problem.classifier.logits(point, rows.samples, check_later=True)
+    problem.ledger.add(rows.samples, forwards=1)
+    margin = rows.criterion.margin(logits)
+    return margin, logits.argmax(1), surrogate(margin, logits, rows.criterion)
+
+
 def differentiate(problem: Problem, rows: Rows, point: Tensor, surrogate: Surrogate) -> Answer:
     """Return margin, class and the surrogate's gradient: one forward and one backward pass per row, counted."""
     answer = problem.classifier.margin_and_gradient(point, rows.samples, rows.criterion, surrogate, check_later=True)

@@ -19,6 +19,7 @@ from torch import Tensor
 from pdpgd.attacks.base import Problem
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.frame import Rows, look
+from pdpgd.tensors import per_row
 
 # Queries between two looks at who is fooled: each look waits for the device.
 CHECK_EVERY = 8
@@ -45,8 +46,7 @@ class State(NamedTuple):
     def where(self, rows: Tensor, other: State) -> State:
         """Return this state in rows that are true, and the other one elsewhere."""
         places = torch.where(rows[:, None], self.places, other.places)
-        chosen = rows.reshape(-1, *[1] * (self.point.ndim - 1))
-        return State(torch.where(chosen, self.point, other.point), places)
+        return State(torch.where(per_row(rows, self.point), self.point, other.point), places)
 
 
 class Proposals(Protocol):

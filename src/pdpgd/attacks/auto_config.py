@@ -120,6 +120,8 @@ class BallRule:
     """Share of the entries that a step moves, in l1."""
     query_share: float = 0.5
     """Share of the budget for the search without gradients."""
+    below: float = 0.98
+    """Radius of a search below the best perturbation, relative to its size."""
     query_from: int = 600
     """Fewest passes of which that share is taken: fewer queries find nothing that gradients do not."""
 

@@ -91,7 +91,12 @@ class Search:
         return self.best.size[samples] > goal
 
     def open_radius(self, samples: Tensor) -> Tensor:
-        """Return the largest radius within which a sample is not fooled yet; the smallest one if it is in all."""
+        """Return the largest radius within which a sample is not fooled yet; the smallest one if it is in all.
+
+        If no radii are asked about, it is one below the best size.
+        """
+        if not self.radii:
+            return self.config.ball.below * self.best.size[samples]
         radii = self.best.size.new_tensor(self.radii)
         return radii[((self.best.size[samples, None] > radii).sum(1) - 1).clamp(min=0)]
 

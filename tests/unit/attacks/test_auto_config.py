@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pdpgd import InvalidInputError, PDPGDConfig, auto
-from pdpgd.attacks.auto import Plan
 from pdpgd.attacks.auto_config import CLASS, FAR, NEAR, STEADY, AutoConfig, PriceSearch, TrustRule
+from pdpgd.attacks.auto_plan import Plan
 from support.models import Affine, TinyConv
 
 DEFAULTS = AutoConfig()

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from pdpgd import Norm, l0
-from pdpgd.attacks.auto import prune
 from pdpgd.attacks.auto_config import AutoConfig
+from pdpgd.attacks.auto_plan import prune
 from pdpgd.attacks.base import pose
 from pdpgd.attacks.best import Best
 from pdpgd.attacks.descent import Search

@@ -1,0 +1,300 @@
+"""How `auto` spends the budget of its samples.
+
+First every kind of start, then hops from the best point found, climbs inside a smaller ball where these are idle, a
+last descent from the best point, and in a norm that counts, single changes reverted as long as the point stays
+adversarial. If a radius is asked about, passes are kept for climbs inside its ball and for queries without gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, cycle, islice
+
+import torch
+from torch import Tensor
+
+from pdpgd.attacks.auto_config import AutoConfig, Tactic
+from pdpgd.attacks.ball_search import climb_in_ball
+from pdpgd.attacks.descent import Aim, Search, descend_by, random_start
+from pdpgd.attacks.frame import Attempt, Rows, batches
+from pdpgd.attacks.linearized import nearness
+from pdpgd.attacks.random_search import random_search
+from pdpgd.tensors import flat
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the passes of a sample are divided; the same for all samples, so it does not depend on the batch."""
+
+    descents: int
+    steps: int
+    """Steps per descent; 0 if there are too few passes for one."""
+    polish: int
+    """Steps of the last descent; 0 for none."""
+    pruning: int
+    """Forward passes at the end, in a norm that counts."""
+
+    cost: int = 2
+    """Passes per step."""
+
+    @property
+    def reserve(self) -> int:
+        """Passes that are kept for the end: the last descent, the pass that judges its last point, and pruning."""
+        return (self.cost * self.polish + 1 if self.polish else 0) + self.pruning
+
+    @classmethod
+    def within(cls, passes: int, *, counts: bool, config: AutoConfig, cost: int = 2) -> Plan:
+        """Divide a number of passes, of which a step takes `cost`."""
+        if passes < config.several_from:
+            steps = max(0, (passes - 1) // cost)
+            return cls(1, steps, 0, passes - cost * steps - 1 if steps else 0, cost)
+        pruning = config.pruning_passes if counts else 0
+        available = passes - int(config.polish_share * passes) - pruning
+        descents = max(1, available // (cost * config.min_descent_steps + 1))
+        steps = (available // descents - 1) // cost
+        left = passes - descents * (cost * steps + 1)
+        polish = (left - pruning - 1) // cost
+        return cls(descents, steps, polish, left - cost * polish - 1, cost)
+
+
+class Descents:
+    """The descents of one call."""
+
+    def __init__(self, attempt: Attempt, search: Search, budget: int) -> None:
+        self.attempt, self.search, self.budget = attempt, search, budget
+        self.problem, self.best, self.config = attempt.problem, attempt.best, search.config
+        inputs = self.problem.inputs
+        self.idle = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
+        """Descents in a row without an improvement."""
+        self.climbs = self.problem.norm.ball is not None and not self.problem.norm.counts
+        """Whether there are searches inside a ball, by gradients."""
+        self.classes: Tensor | None = None
+        """The runners-up of each sample, nearest first; None if the classes are not ranked."""
+        self.near = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
+        """Whether descents from afar ended far out, so that a sample stays near its best point."""
+
+    def run(self) -> None:
+        """Spend the budget of each sample, in batches."""
+        for samples in self.attempt.batches():
+            self._rank(samples)
+            self._find_hidden_slopes(samples)
+            for rows in self._by_hidden(samples):
+                self._spend(rows)
+
+    def _spend(self, samples: Tensor) -> None:
+        """Spend the budget of samples whose steps take the same number of passes."""
+        starts, norm = 0 if self.problem.starts is None else 1, self.problem.norm
+        # All of them have spent the same number of passes so far.
+        left = int(self.search.left(samples[:1]))
+        queries, climbs = self._for_balls(left)
+        later = queries + climbs
+        cost = self.search.step_cost(samples)
+        plan = Plan.within(left - starts - later, cost=cost, counts=norm.counts, config=self.config)
+        self._descend_from_starts(samples, plan, reserve=starts + plan.reserve + later)
+        if self.climbs and not self.search.radii and plan.descents > 1:
+            found = samples[self.best.size[samples].isfinite()]
+            self._climb(found, steps=self.config.ball.steps, reserve=starts + plan.reserve)
+        if left > 0:
+            self._judge_starts(samples)
+        self._finish(samples, plan, reserve=later)
+        if climbs:
+            self._climb(samples, steps=min(self.config.ball.steps, (climbs - 1) // cost), reserve=queries)
+        if queries:
+            self._query(samples)
+
+    def _for_balls(self, passes: int) -> tuple[int, int]:
+        """Return the passes that are kept for queries without gradients, and for climbs, inside balls."""
+        norm, rule = self.problem.norm, self.config.ball
+        if not self.search.radii or norm.ball is None or passes < self.config.several_from:
+            return 0, 0
+        queries = int(rule.query_share * passes) if passes >= rule.query_from else 0
+        return queries, int(rule.share * passes) if self.climbs else 0
+
+    def _climb(self, samples: Tensor, *, steps: int, reserve: int) -> None:
+        """Search inside the balls within which samples are not fooled yet, by one loss after the other."""
+        number = 0
+        targets = 0 if self.classes is None else self.classes.shape[1]
+        while True:
+            samples = samples[self.search.unfinished(samples)]
+            left = self.search.left(samples) - reserve
+            samples = samples[left >= self.search.step_cost(samples) * steps + 1]
+            if len(samples) == 0:
+                return
+            rows = Rows.of(self.problem, samples, self.budget + 1 + number)
+            # Alternately from the best point known, and from a random one.
+            start = self.search.delta(rows) if number % 2 == 0 else None
+            turn = number % (targets + 1)
+            aim = Aim(soft=True)
+            if turn > 0 and self.classes is not None:
+                aim = Aim(self.classes[samples, turn - 1])
+            climb_in_ball(self.search, rows, self.search.open_radius(samples), steps=steps, aim=aim, start=start)
+            number += 1
+
+    def _query(self, samples: Tensor) -> None:
+        """Search inside the balls without gradients, with the passes that are left."""
+        samples = samples[self.search.unfinished(samples)]
+        left = self.search.left(samples)
+        for queries in sorted(set(left.tolist())):
+            if queries < 1:
+                continue
+            rows = Rows.of(self.problem, samples[left == queries], self.budget)
+            found = random_search(self.problem, rows, self.search.open_radius(rows.samples), queries=int(queries))
+            self.search.take(rows, found.candidates(rows, self.problem))
+
+    def _by_hidden(self, samples: Tensor) -> Iterator[Tensor]:
+        """Divide samples by whether the edge of the box hides their gradients."""
+        hidden = self.search.hidden[samples]
+        for rows in (samples[~hidden], samples[hidden]):
+            if len(rows):
+                yield rows
+
+    def spend_leftover(self) -> None:
+        """Make more descents for the samples that have not converged, with the passes that others left over."""
+        everyone, steps = self.attempt.samples, self.config.shared_steps
+        cost = 2 * steps + 1
+        left = self.budget * len(everyone) - int(self.search.spent[everyone].sum())
+        number = self.budget  # beyond the numbers of the descents within a budget
+        for tactic in cycle(self.config.shared):
+            samples = self._unfinished(everyone)[: left // cost]
+            if len(samples) == 0:
+                return
+            number += 1
+            for batch in batches(samples, self.attempt.max_batch):
+                for rows in self._by_hidden(batch):
+                    own = 2 * steps // self.search.step_cost(rows)
+                    self._descend(tactic, rows, number=number, steps=own)
+            left -= cost * len(samples)
+
+    def _unfinished(self, samples: Tensor) -> Tensor:
+        unfinished = self.search.unfinished(samples)
+        if self.climbs:
+            # What idle descents leave over is spent on climbs.
+            unfinished &= self.idle[samples] < self.config.patience
+        return samples[unfinished]
+
+    def _judge_starts(self, samples: Tensor) -> None:
+        """Judge the given starts after the descents, so that ties go to the descents, before the last descent."""
+        starts = self.problem.starts
+        if starts is not None:
+            self.search.look(Rows.of(self.problem, samples), starts[samples])
+
+    def _rank(self, samples: Tensor) -> None:
+        """Order the runners-up by their distance on the linearized margins."""
+        problem = self.problem
+        if problem.criterion.targeted or self.budget < self.config.rank_from:
+            return
+        rows = Rows.of(problem, samples)
+        leads = self.search.leads(rows, self.config.ranked_classes)
+        far = torch.stack([nearness(problem.norm, lead, rows.inputs, problem.box) for lead in leads], 1)
+        others = torch.stack([lead.other for lead in leads], 1)
+        if self.classes is None:
+            self.classes = others.new_zeros(len(problem.inputs), others.shape[1])
+        self.classes[samples] = others.gather(1, far.argsort(1))
+
+    def _find_hidden_slopes(self, samples: Tensor) -> None:
+        """Find the samples whose gradient vanishes wherever a random point touches one side of the box.
+
+        A ReLU or a clamp in front of a model is flat at the edge of the box, where many pixels are.
+        """
+        if self.budget < self.config.rank_from:
+            return
+        rows, box, limits = Rows.of(self.problem, samples, self.budget), self.problem.box, self.config.hidden_limits
+        point = box.clip(rows.inputs + random_start(self.search, rows))
+        flat_at = flat(self.search.answer(rows, point, Aim()).gradient == 0)
+        low, high = flat(point <= box.low), flat(point >= box.high)
+        inside = _share(flat_at, ~(low | high))
+        edge = torch.maximum(_share(flat_at, low), _share(flat_at, high))
+        self.search.hidden[samples] = (edge > limits[1]) & (inside < limits[0])
+
+    def _descend_from_starts(self, samples: Tensor, plan: Plan, *, reserve: int) -> None:
+        if plan.steps == 0:
+            return
+        chosen = 0
+        for number, tactic in enumerate(islice(chain(self.config.first, cycle(self.config.then)), plan.descents)):
+            remaining = self._unfinished(samples)
+            affordable = self.search.left(remaining) - reserve >= plan.cost * plan.steps + 1
+            remaining = remaining[affordable]
+            if len(remaining) == 0:
+                return
+            other = None
+            if tactic.nearest_class and self.classes is not None and chosen < self.classes.shape[1]:
+                other = chosen
+                chosen += 1
+            for own, rows in self._by_tactic(tactic, remaining):
+                aim = Aim() if other is None or self.classes is None else Aim(self.classes[rows, other])
+                self._descend(own, rows, number=number, steps=plan.steps, aim=aim, reserve=reserve)
+
+    def _by_tactic(self, tactic: Tactic, samples: Tensor) -> Iterator[tuple[Tactic, Tensor]]:
+        """Divide samples by what they do in place of a tactic: where random starts end far out, they stay near."""
+        if tactic.style.adaptive and tactic.start != "random":
+            yield tactic, samples
+            return
+        near = self.near[samples]
+        for own, rows in ((tactic, samples[~near]), (self.config.local, samples[near])):
+            if len(rows):
+                yield own, rows
+
+    def _descend(
+        self, tactic: Tactic, samples: Tensor, *, number: int, steps: int, aim: Aim | None = None, reserve: int = 0
+    ) -> None:
+        before = self.best.size[samples]
+        self.search.lately[samples] = torch.inf
+        rows = Rows.of(self.problem, samples, number)
+        descend_by(tactic, self.search, rows, steps=steps, aim=aim or Aim(), reserve=reserve)
+        improved = self.best.size[samples] < before * (1.0 - self.config.worthwhile)
+        self.idle[samples] = (self.idle[samples] + 1).masked_fill(improved | before.isinf(), 0)
+        if tactic.start == "random" and not tactic.style.adaptive:
+            self.near[samples] = self.search.lately[samples] > self.config.far_limit * self.best.size[samples]
+        if number == 0:
+            self._give_up_random_starts(rows)
+
+    def _give_up_random_starts(self, rows: Rows) -> None:
+        """Stay near the best point where a first descent ended far nearer to the input than a random start is."""
+        best, afar = self.best.size[rows.samples], self.problem.norm.size(random_start(self.search, rows))
+        self.near[rows.samples] |= best < self.config.random_limit * afar
+
+    def _finish(self, samples: Tensor, plan: Plan, *, reserve: int) -> None:
+        """From the best point, make a last descent; in a norm that counts, revert single changes."""
+        samples = samples[self.best.size[samples].isfinite() & self.search.unfinished(samples)]
+        if len(samples) == 0:
+            return
+        if plan.polish > 0:
+            reserve += plan.pruning
+            self._descend(self.config.polish, samples, number=plan.descents, steps=plan.polish, reserve=reserve)
+        if self.problem.norm.counts and self.config.pruning_passes > 0:
+            prune(self.search, samples, passes=plan.pruning)
+
+
+def prune(search: Search, samples: Tensor, *, passes: int) -> None:
+    """Revert the changed pixels (entries of a flat input) of the best points one by one, the smallest change first.
+
+    A change stays reverted if the point is still adversarial without it. Forward passes only.
+    """
+    problem = search.problem
+    changes = _changes(problem.inputs[samples], search.best.point[samples])
+    order = changes.masked_fill(changes == 0, torch.inf).argsort(dim=1, stable=True)
+    counts = (changes > 0).sum(1)
+    for turn in range(min(passes, int(counts.amax()))):
+        going = (turn < counts).nonzero().squeeze(1)
+        rows = Rows.of(problem, samples[going])
+        point = search.best.point[rows.samples]
+        back = torch.zeros_like(changes[going], dtype=torch.bool).scatter(1, order[going, turn, None], True)
+        mask = back.view(len(going), *_pixels(point)) if point.ndim < 3 else back.view(len(going), 1, *_pixels(point))
+        search.look(rows, torch.where(mask, rows.inputs, point))
+
+
+def _share(what: Tensor, among: Tensor) -> Tensor:
+    """Return which share of the entries `among` each row has `what`; 0 where there are none."""
+    return (what & among).sum(1) / among.sum(1).clamp(min=1)
+
+
+def _pixels(points: Tensor) -> torch.Size:
+    """Return the shape of a sample without its channels."""
+    return points.shape[2:] if points.ndim > 2 else points.shape[1:]
+
+
+def _changes(inputs: Tensor, points: Tensor) -> Tensor:
+    """Return the largest change of each pixel over its channels."""
+    change = (points - inputs).abs()
+    return (change.amax(1) if change.ndim > 2 else change).flatten(1)

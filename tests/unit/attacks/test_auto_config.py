@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pdpgd import InvalidInputError, PDPGDConfig, auto
-from pdpgd.attacks.auto_config import CLASS, FAR, NEAR, STEADY, AutoConfig, PriceSearch, TrustRule
+from pdpgd.attacks.auto_config import CLASS, FAR, NEAR, STEADY, AutoConfig, BallRule, PriceSearch, TrustRule
 from pdpgd.attacks.auto_plan import Plan
 from support.models import Affine, TinyConv
 
@@ -47,14 +47,15 @@ def test_a_config_of_another_attack_is_refused(conv: TinyConv, images: Tensor) -
 
 @pytest.mark.parametrize("counts", [False, True])
 @pytest.mark.parametrize("config", [DEFAULTS, replace(DEFAULTS, min_descent_steps=500, pruning_passes=0)])
-def test_a_plan_spends_no_more_than_its_passes(config: AutoConfig, counts: bool) -> None:
+@pytest.mark.parametrize("cost", [2, 3])
+def test_a_plan_spends_no_more_than_its_passes(config: AutoConfig, counts: bool, cost: int) -> None:
     for passes in range(1, 1200):
-        plan = Plan.within(passes, counts=counts, config=config)
-        polish = 2 * plan.polish + 1 if plan.polish else 0
-        steps = plan.descents * (2 * plan.steps + 1) if plan.steps else 0
+        plan = Plan.within(passes, counts=counts, config=config, cost=cost)
+        polish = cost * plan.polish + 1 if plan.polish else 0
+        steps = plan.descents * (cost * plan.steps + 1) if plan.steps else 0
         assert 0 <= steps + polish + plan.pruning <= passes
         assert min(plan.steps, plan.polish, plan.pruning) >= 0
-        if passes >= 3:
+        if passes > cost:
             assert plan.steps >= 1
 
 
@@ -85,6 +86,11 @@ CHANGES: dict[str, dict[str, Any]] = {
     "shared": {"shared": (FAR,)},
     "shared_steps": {"shared_steps": 10},
     "pruning_passes": {"pruning_passes": 40},
+    "random_limit": {"random_limit": 1e9},
+    "hidden_limits": {"hidden_limits": (1.1, -1.0)},
+    "hair": {"hair": 0.2, "hidden_limits": (1.1, -1.0)},
+    "check_every": {"check_every": 1},
+    "ball": {"ball": BallRule(share=0.6)},
 }
 
 
@@ -99,7 +105,7 @@ def margins(model: torch.nn.Module, inputs: Tensor, labels: Tensor, **call: Any)
     return seen
 
 
-ELSEWHERE = ("shared", "shared_steps", "extension_limit")
+ELSEWHERE = ("shared", "shared_steps", "extension_limit", "hair", "check_every", "ball")
 
 
 @pytest.mark.parametrize("setting", [setting for setting in CHANGES if setting not in ELSEWHERE])
@@ -119,6 +125,25 @@ def test_a_descent_that_finds_nothing_in_a_norm_that_counts_goes_on() -> None:
         for limit in (1, 3)
     )
     assert ended != went_on
+
+
+@pytest.mark.parametrize("setting", ["check_every", "ball"])
+def test_settings_of_a_radius_have_an_effect(setting: str, conv: TinyConv, images: Tensor) -> None:
+    labels = conv(images).argmax(1)
+    distances = auto(conv, images, labels, norm="linf", budget=400).distances
+    call = {"norm": "linf", "budget": 400, "radius": float(distances.median())}
+    changed = replace(DEFAULTS, **CHANGES[setting])
+    assert margins(conv, images, labels, **call) != margins(conv, images, labels, **call, config=changed)
+
+
+def test_how_far_inside_the_box_gradients_are_taken_has_an_effect(conv: TinyConv, images: Tensor) -> None:
+    labels = conv(images).argmax(1)
+    settings = CHANGES["hair"]
+    one, other = (
+        margins(conv, images, labels, norm="linf", budget=400, config=replace(DEFAULTS, **{**settings, "hair": hair}))
+        for hair in (0.01, 0.2)
+    )
+    assert one != other
 
 
 @pytest.mark.parametrize("setting", ["shared", "shared_steps"])

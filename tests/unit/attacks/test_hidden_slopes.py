@@ -1,0 +1,69 @@
+"""A first layer that is flat at the edge of the box hides gradients there, and `auto` sees through it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pdpgd import AutoConfig, auto, load_data, load_model
+
+# A step behind such a layer takes three passes instead of two: it costs some of the descents.
+TOLERANCE = 1.08
+
+
+class Clamp(nn.Module):
+    """Flat on the first and last 0.002 of the box."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.clamp(0.002, 0.998)
+
+
+FRONTS = {"relu": nn.ReLU(), "hard tanh": nn.Hardtanh(0.0, 1.0), "clamp": Clamp()}
+
+
+@pytest.fixture(scope="module")
+def images() -> tuple[Tensor, Tensor]:
+    return load_data("mnist-1000").batch(torch.arange(16))
+
+
+@pytest.fixture(scope="module")
+def net() -> nn.Module:
+    return load_model("mnist-plain").requires_grad_(False)
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1", "l0"])
+def test_distances_are_those_of_the_bare_net(
+    norm: str, front: str, net: nn.Module, images: tuple[Tensor, Tensor]
+) -> None:
+    hidden = nn.Sequential(FRONTS[front], net).eval()
+    bare, seen = (auto(model, *images, norm=norm, budget=300) for model in (net, hidden))
+    assert (seen.forwards + seen.backwards <= 300).all()
+    assert seen.distances.mean() < TOLERANCE * bare.distances.mean()
+
+
+def test_without_a_look_inside_the_distances_are_too_large(net: nn.Module, images: tuple[Tensor, Tensor]) -> None:
+    hidden = nn.Sequential(nn.ReLU(), net).eval()
+    blind = replace(AutoConfig(), hidden_limits=(-1.0, 2.0))
+    bare, misled = (
+        auto(net, *images, norm="linf", budget=300),
+        auto(hidden, *images, norm="linf", budget=300, config=blind),
+    )
+    assert misled.distances.mean() > 1.15 * bare.distances.mean()
+
+
+@pytest.mark.parametrize("name", ["mnist-plain", "mnist-linf-at", "mnist-l2-at"])
+def test_honest_nets_take_two_passes_per_step(name: str, images: tuple[Tensor, Tensor]) -> None:
+    result = auto(load_model(name).requires_grad_(False), *images, norm="l2", budget=300)
+    assert (result.forwards < 1.3 * result.backwards).all()
+
+
+def test_targeted_attacks_see_through_it_too(net: nn.Module, images: tuple[Tensor, Tensor]) -> None:
+    inputs, labels = images
+    targets = (labels + 1) % 10
+    hidden = nn.Sequential(nn.ReLU(), net).eval()
+    bare, seen = (auto(model, inputs, labels, norm="linf", budget=300, targets=targets) for model in (net, hidden))
+    assert seen.distances.mean() < TOLERANCE * bare.distances.mean()

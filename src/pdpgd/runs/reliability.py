@@ -5,7 +5,7 @@ The bounds are our own choice. docs/evaluation.md explains what each alarm means
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pdpgd.runs import records
+from pdpgd.runs.metrics import withstood
 from pdpgd.runs.records import Columns
 from pdpgd.runs.stats import ChunkStats, PreflightStats
 
@@ -38,6 +39,10 @@ ENOUGH = 10
 CLEARLY = 0.01
 """A distance counts as smaller than another if it is so by more than this share; smaller gains may be luck."""
 
+SECOND_START_AT_RADII = 0.05
+"""Share of the samples above which the check "restarts" fails, in a run that asked about radii only."""
+
+_ONLY_RADII = "not measured: the run asked about radii only, not for the smallest distances"
 _AVERAGE = "; attack the mean of several draws and judge by a vote: draws=10, or --draws 10"
 
 TRUSTED, LOOK, NOT_CHECKED = "trusted", "look at these", "not checked"
@@ -192,7 +197,12 @@ def _random_weights(measured: PreflightStats) -> Check:
 
 
 def result_checks(
-    columns: Columns, second: Columns | None, stats: Iterable[ChunkStats], *, classes: int
+    columns: Columns,
+    second: Columns | None,
+    stats: Iterable[ChunkStats],
+    *,
+    classes: int,
+    only_radii: Mapping[str, Sequence[float]] | None = None,
 ) -> tuple[Check, ...]:
     """Check the results; each check reports the norm in which it is worst.
 
@@ -201,6 +211,8 @@ def result_checks(
         second: Records of the second starts; None if there were none.
         stats: Counts of the chunks.
         classes: Number of classes of the model.
+        only_radii: Radii by norm if the run asked about these only. Its distances are not minimal, so that what was
+            found is compared at the radii.
 
     Returns:
         The checks, in a fixed order.
@@ -208,10 +220,14 @@ def result_checks(
     norms = list(dict.fromkeys(columns["norm"].tolist()))
     parts = {norm: _where(columns, columns["norm"] == norm) for norm in norms}
     attacked = {norm: _where(part, part["status"] != records.INITIALLY_WRONG) for norm, part in parts.items()}
-    gains = {} if second is None else {norm: _gain(parts[norm], second, norm) for norm in norms}
+    if only_radii:
+        searched = _search_checks_at_radii(attacked, second, only_radii)
+    else:
+        gains = {} if second is None else {norm: _gain(parts[norm], second, norm) for norm in norms}
+        searched = _search_checks(attacked, gains)
     return (
         *_accuracy_checks(parts[norms[0]], classes),
-        *_search_checks(attacked, gains),
+        *searched,
         *_verification_checks(attacked),
         _pass_count_check(attacked, stats),
     )
@@ -275,12 +291,46 @@ def _search_checks(attacked: Mapping[str, Columns], gains: Mapping[str, float]) 
             "noise, one gradient step or another image beat the {norm} attack on {value:.1%} of the samples",
             "no sample was attacked",
         ),
-        _share(
-            "never fooled",
-            _mean(np.all([np.isinf(_by_attacks(part)) for part in attacked.values()], axis=0)),
-            BOUNDS["never fooled"],
-            "the attacks found no adversarial example for {value:.1%} of the samples",
+        _never_fooled(attacked),
+    )
+
+
+def _search_checks_at_radii(
+    attacked: Mapping[str, Columns], second: Columns | None, only_radii: Mapping[str, Sequence[float]]
+) -> tuple[Check, ...]:
+    """Check whether the attacks could have fooled more samples within the radii."""
+    missed = {} if second is None else {norm: _fooled_again(part, second, norm) for norm, part in attacked.items()}
+    return (
+        Check("still moving", None, np.nan, BOUNDS["still moving"], _ONLY_RADII),
+        _worst(
+            "restarts",
+            {norm: _most_at(only_radii[norm], *missed[norm]) for norm in missed},
+            "a second start fools {value:.1%} of the samples within an {norm} radius that the first did not, on a "
+            "subset of the samples",
+            "no sample was attacked from a second start",
+            bound=SECOND_START_AT_RADII,
         ),
+        Check("dominated", None, np.nan, BOUNDS["dominated"], _ONLY_RADII),
+        _worst(
+            "cheap attack",
+            {
+                norm: _most_at(only_radii[norm], _found_by_attacks(part), part["cheap_distance"])
+                for norm, part in attacked.items()
+            },
+            "noise, one gradient step or another image fool {value:.1%} of the samples within an {norm} radius that "
+            "the attack did not",
+            "no sample was attacked",
+        ),
+        _never_fooled(attacked),
+    )
+
+
+def _never_fooled(attacked: Mapping[str, Columns]) -> Check:
+    return _share(
+        "never fooled",
+        _mean(np.all([np.isinf(_by_attacks(part)) for part in attacked.values()], axis=0)),
+        BOUNDS["never fooled"],
+        "the attacks found no adversarial example for {value:.1%} of the samples",
     )
 
 
@@ -319,6 +369,30 @@ def _by_attacks(part: Columns) -> NDArray[Any]:
     from_attack = ~np.isin(part["source"], CHEAP)
     distance: NDArray[Any] = np.where(from_attack, part["distance"], part["own_distance"])
     return distance
+
+
+def _found_by_attacks(part: Columns) -> NDArray[Any]:
+    """Return the distances without those that only a cheap attack found, and 0 where they are unknown.
+
+    An attack that is done when it is given a point within the radius returns that point, whose distance is no longer
+    in the records if a cheap attack found a smaller one.
+    """
+    kept_its_start = (part["verdict"] == "verified") & np.isinf(part["own_distance"])
+    distance: NDArray[Any] = np.where(np.isin(part["source"], CHEAP) & kept_its_start, 0.0, _by_attacks(part))
+    return distance
+
+
+def _fooled_again(part: Columns, second: Columns, norm: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the distances of the first and of the second start, over the attacked samples that both have."""
+    attacked = second["status"] != records.INITIALLY_WRONG
+    other = _where(second, attacked & (second["norm"] == norm) & np.isin(second["sample"], part["sample"]))
+    mine = _where(part, np.isin(part["sample"], other["sample"]))
+    return _found_by_attacks(mine), _by_attacks(other)
+
+
+def _most_at(radii: Sequence[float], first: NDArray[Any], other: NDArray[Any]) -> float:
+    """Return the largest share, over the radii, of samples that only the other distances have within the radius."""
+    return max(_mean(withstood(first, radius) & ~withstood(other, radius)) for radius in radii)
 
 
 def _dominated(part: Columns, norm: str, norms: list[str]) -> NDArray[Any]:
@@ -364,9 +438,10 @@ def _share(name: str, value: float, bound: float, sentence: str) -> Check:
     return _at_most(name, value, bound, sentence)
 
 
-def _worst(name: str, values: Mapping[str, float], sentence: str, unknown: str) -> Check:
+def _worst(name: str, values: Mapping[str, float], sentence: str, unknown: str, *, bound: float | None = None) -> Check:
+    bound = BOUNDS[name] if bound is None else bound
     known = {norm: value for norm, value in values.items() if not np.isnan(value)}
     if not known:
-        return Check(name, None, np.nan, BOUNDS[name], unknown)
+        return Check(name, None, np.nan, bound, unknown)
     norm = max(known, key=lambda key: known[key])
-    return _at_most(name, known[norm], BOUNDS[name], sentence.replace("{norm}", norm))
+    return _at_most(name, known[norm], bound, sentence.replace("{norm}", norm))

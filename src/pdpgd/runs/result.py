@@ -17,6 +17,7 @@ from pdpgd.runs.disk_store import DiskStore
 from pdpgd.runs.metrics import Curve
 from pdpgd.runs.records import Columns, Trace
 from pdpgd.runs.reliability import Reliability
+from pdpgd.runs.result_checks import result_checks
 from pdpgd.runs.spec import PREFLIGHT, SECOND_START, RunSpec, chunks_of, jobs_of
 from pdpgd.runs.stats import ChunkStats
 from pdpgd.runs.store import Store
@@ -353,7 +354,7 @@ def assemble(spec: RunSpec, store: Store) -> Evaluation:
         classes = first.preflight.classes
         checks = (
             *checks,
-            *reliability.result_checks(columns, second.columns, stats, classes=classes, only_radii=spec.only_radii),
+            *result_checks(columns, second.columns, stats, classes=classes, only_radii=spec.only_radii),
         )
         check_stats.append(second.stats)
     halved = [memory_note(name, each) for name, each in zip(chunks, stats, strict=True) if each.halved]

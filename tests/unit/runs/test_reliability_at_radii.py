@@ -9,7 +9,8 @@ import pytest
 
 from pdpgd.runs import records
 from pdpgd.runs.records import Columns
-from pdpgd.runs.reliability import Check, result_checks
+from pdpgd.runs.reliability import Check
+from pdpgd.runs.result_checks import result_checks
 
 INF = float("inf")
 RADIUS = 1.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pdpgd import evaluate
+from pdpgd import evaluate, load_evaluation
 from pdpgd.cli import main
 from support.patience import PATIENCE
 
@@ -74,6 +74,32 @@ def test_a_requirement_that_is_not_met_has_an_exit_code_of_its_own(place: Path) 
     assert "Required clean>=0.5: met (measured 1)" in done.stdout
 
 
+ASKED = ["--radius", "linf:8/255", "--radius", "linf:0.1", "--radius", "l2:1", "--only-radius"]
+
+
+def test_a_run_at_radii_only_ends_with_robust_accuracy_and_passes(tmp_path: Path) -> None:
+    done = run("evaluate", *SMALL, *ASKED, "--require", "linf@0.1>=0", at=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    evaluation = load_evaluation(folder)
+    assert evaluation.norms == ("linf", "l2")
+    robust = round(12 * evaluation.robust_accuracy(8 / 255, "linf"))
+    assert f"Robust accuracy at linf radius 8/255: {robust / 12:.1%} ({robust} of 12)\n" in done.stdout
+    for part in ("at linf radius 0.1: ", "at l2 radius 1: ", "Passes in linf: ", "Passes in l2: ", "linf@0.1>=0: met"):
+        assert part in done.stdout
+    for part in ("mean", "median", "by radius", "Smallest perturbations"):
+        assert part not in done.stdout.partition("Reliability: ")[0]
+
+    entries = json.loads(run("evaluate", *SMALL, *ASKED, "--json", at=tmp_path).stdout)
+    assert entries["only_radii"] == {"linf": [8 / 255, 0.1], "l2": [1.0]}
+    assert entries["robust_accuracy"][0] == {"norm": "linf", "radius": 8 / 255, "share": robust / 12}
+    assert entries["norms"]["linf"]["median"] is None
+
+    other = run("evaluate", *SMALL, *ASKED, "--radius", "l2:2", "--json", at=tmp_path)
+    assert other.returncode == 0, other.stderr
+    assert len(list((tmp_path / "runs").iterdir())) == 2, "other radii are another run, in a directory of its own"
+
+
 def test_a_different_call_in_the_same_directory_is_refused_with_the_differences(place: Path) -> None:
     done = run("evaluate", *SMALL, "--norm", "l2", "--seed", "7", "--out", "run", at=place)
     assert done.returncode == 2
@@ -96,6 +122,11 @@ def test_a_directory_that_cannot_be_written_has_the_exit_code_of_unfinished_runs
         (["--require", "linf@0.1"], "require: expected NORM@RADIUS>=SHARE"),
         (["--norm", "l2", "--require", "linf@0.1>=0.5"], "require: expected one of the run's norms, l2"),
         (["--radius", "linf"], "--radius: expected NORM:RADIUS"),
+        (["--only-radius"], "--only-radius: expected at least one --radius such as linf:8/255, got none"),
+        (["--norm", "l1", *ASKED], "only_radii: expected radii for each norm of the run, got none for l1"),
+        (["--norm", "linf", *ASKED], "only_radii: expected norms of the run, linf, got l2"),
+        (["--attack", "pgd", *ASKED], "only_radii: expected the attack auto or auto-shared, got pgd"),
+        ([*ASKED, "--require", "linf@0.2>=0.5"], "require: expected a radius of --radius, because of --only-radius"),
         (["--attack", "pdgpd"], "unknown attack"),
         (["--engine", "slurm"], "unknown engine: expected one of local, ray"),
         (["--workers", "0"], "workers: expected an integer >= 1, got 0"),

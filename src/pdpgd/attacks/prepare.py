@@ -7,7 +7,7 @@ classes at the end of this module, those of the baselines at classes in `pdpgd.b
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -80,6 +80,9 @@ class Preparable:
     the restart (see `pdpgd.attacks.radius_search.Ball`).
     """
 
+    only_radii: ClassVar[bool] = False
+    """Whether it can be asked about radii only, by a setting `radii` that maps norms to them."""
+
     @classmethod
     def within(cls, budget: Budget) -> Settings:
         """Return the settings with which the attack spends about a budget."""
@@ -151,17 +154,47 @@ def expect_known(attack: str, settings: Settings, kind: Any) -> None:
         )
 
 
-class OwnAuto(Preparable):
-    """`auto`, which takes a budget and has no settings."""
+def checked_radii(norm: str, radii: object) -> tuple[float, ...]:
+    """Return radii in ascending order, each once; refuse what is not a sequence of at least one number above 0."""
+    numbers = list(radii) if isinstance(radii, Sequence) and not isinstance(radii, str) else []
+    if not numbers or not all(
+        isinstance(radius, int | float) and not isinstance(radius, bool) and 0 < radius < math.inf for radius in numbers
+    ):
+        raise InvalidInputError(f"radii: expected one or several numbers above 0 for {norm}, got {radii!r}")
+    return tuple(sorted({float(radius) for radius in numbers}))
 
+
+class OwnAuto(Preparable):
+    """`auto`, which takes a budget, and radii by norm if it is asked about these only."""
+
+    only_radii: ClassVar[bool] = True
     share: ClassVar[bool] = False
 
     @classmethod
     def prepared(cls, info: AttackInfo, norm: str, *, budget: int | None, settings: Settings, max_batch: int) -> Attack:
-        """Bind the budget, 1000 passes unless one is given."""
-        if settings:
-            raise InvalidInputError(f"attack auto: expected a budget and no settings, got {', '.join(settings)}")
-        return partial(auto, budget=1000 if budget is None else budget, share=cls.share, max_batch=max_batch)
+        """Bind the budget, 1000 passes unless one is given, and the radii of the norm."""
+        others = sorted(set(settings) - {"radii"})
+        if others:
+            raise InvalidInputError(
+                f"attack {info.name}: expected a budget and no settings except radii, got {', '.join(others)}"
+            )
+        return partial(
+            auto,
+            budget=1000 if budget is None else budget,
+            share=cls.share,
+            max_batch=max_batch,
+            radius=cls._radius(info, norm, settings["radii"]) if "radii" in settings else None,
+        )
+
+    @classmethod
+    def _radius(cls, info: AttackInfo, norm: str, radii: object) -> tuple[float, ...]:
+        """Return the radii of the norm."""
+        if not isinstance(radii, Mapping) or norm not in radii:
+            raise InvalidInputError(
+                f"attack {info.name}: expected radii by norm such as {{{norm!r}: [0.1]}} with those of {norm}, "
+                f"got {radii!r}"
+            )
+        return checked_radii(norm, radii[norm])
 
 
 class OwnAutoShared(OwnAuto):

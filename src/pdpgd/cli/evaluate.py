@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from pdpgd.cli.options import (
     norm_and_radius,
     number,
     plain_table,
+    radii_by_norm,
     run_arguments,
 )
 from pdpgd.errors import InvalidInputError, need
@@ -41,6 +42,7 @@ EPILOG = """examples:
   pdpgd evaluate mnist-linf-at mnist-1000 --norm linf --norm l2 --budget 200
   pdpgd evaluate nets:resnet cifar10 --weights resnet.safetensors --mean cifar10
   pdpgd evaluate mnist-plain mnist-1000 --require 'linf@0.1>=0.2'
+  pdpgd evaluate mnist-linf-at mnist-1000 --radius linf:0.3 --only-radius
   pdpgd evaluate mnist-plain mnist-1000 --engine ray --workers 2 --threads 1
 
 exit codes:
@@ -70,6 +72,12 @@ def _add_evaluate(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     attack = parser.add_argument_group("attack")
     attack.add_argument(
         "--norm", action="append", metavar="NORM", help="norm to attack in; repeatable (default: linf, l2, l1, l0)"
+    )
+    attack.add_argument(
+        "--only-radius",
+        action="store_true",
+        help="ask only whether samples are fooled within the radii of --radius, in its norms: costs fewer passes, and "
+        "gives no smallest distances; for auto and auto-shared",
     )
     attack.add_argument(
         "--attack", metavar="NAME", default="auto", help="attack, as listed by pdpgd attacks (%(default)s)"
@@ -136,11 +144,14 @@ def run(options: argparse.Namespace) -> int:
     from pdpgd.evaluation.evaluate import evaluate
 
     keep_freed_memory()
-    norms = tuple(options.norm or NORMS)
+    radii = [norm_and_radius("--radius", text) for text in options.radius]
+    only_radii = radii_by_norm(options.radius) if options.only_radius else None
+    if only_radii is not None and not only_radii:
+        raise InvalidInputError("--only-radius: expected at least one --radius such as linf:8/255, got none")
+    norms = tuple(options.norm or only_radii or NORMS)
     requirements = [Requirement.parse(text) for text in options.require]
     for requirement in requirements:
-        requirement.check(norms)
-    radii = [norm_and_radius("--radius", text) for text in options.radius]
+        requirement.check(norms, only_radii)
     with SampleBar(Console(stderr=True, highlight=False)) as bar:
         evaluation = evaluate(
             options.model,
@@ -148,6 +159,7 @@ def run(options: argparse.Namespace) -> int:
             norms=norms,
             attack=options.attack,
             budget=options.budget,
+            only_radii=only_radii,
             out=options.out or default_folder(options, "norm", "attack", "budget"),
             progress=bar,
             **run_arguments(options),
@@ -163,7 +175,7 @@ def show(
     console: Console, evaluation: Evaluation, requirements: list[Requirement], radii: list[tuple[str, float]]
 ) -> None:
     """Print the results for people."""
-    from pdpgd.runs.summary import run_cost
+    from pdpgd.runs.summary import passes_sentence, robust_at_radii, run_cost
 
     spec = evaluation.spec
     budget = f", {spec.budget} passes per sample and norm" if spec.budget else ""
@@ -173,15 +185,20 @@ def show(
         f"{evaluation.clean_accuracy:.1%} correctly classified.\nAttack {spec.attack}{budget}.\n",
         soft_wrap=True,
     )
-    console.print(_table(evaluation))
-    console.print(_means(evaluation), soft_wrap=True)
-    console.print(drawn({norm: evaluation.curve(norm) for norm in evaluation.norms}), markup=False)
-    for norm, radius in radii:
-        share = evaluation.robust_accuracy(radius, norm)
-        console.print(f"Robust accuracy at {norm} radius {radius:.4g}: {share:.2%}")
+    if spec.only_radii:
+        for line in (*robust_at_radii(evaluation), *(passes_sentence(evaluation, norm) for norm in evaluation.norms)):
+            console.print(str(line), markup=False, soft_wrap=True)
+    else:
+        console.print(_table(evaluation))
+        console.print(_means(evaluation), soft_wrap=True)
+        console.print(drawn({norm: evaluation.curve(norm) for norm in evaluation.norms}), markup=False)
+        for norm, radius in radii:
+            share = evaluation.robust_accuracy(radius, norm)
+            console.print(f"Robust accuracy at {norm} radius {radius:.4g}: {share:.2%}")
     if len({norm for norm, _ in radii}) > 1:
         share = evaluation.robust_accuracy(_largest(radii))
-        console.print(f"Robust accuracy in all of these norms at once: {share:.2%}")
+        digits = 1 if spec.only_radii else 2
+        console.print(f"Robust accuracy in all of these norms at once: {share:.{digits}%}")
     console.print()
     _show_reliability(console, evaluation)
     for requirement in requirements:
@@ -303,12 +320,19 @@ class Requirement:
             raise InvalidInputError(f"require: expected a share from 0 to 1 after >=, got {share!r} in {text!r}")
         return cls(text, tuple(parts), value)
 
-    def check(self, norms: tuple[str, ...]) -> None:
-        """Raise InvalidInputError, before anything runs, if one of the norms is not measured."""
-        for norm, _ in self.radii:
+    def check(self, norms: tuple[str, ...], only_radii: Mapping[str, Sequence[float]] | None = None) -> None:
+        """Raise InvalidInputError, before anything runs, if one of the norms or radii is not measured."""
+        from pdpgd.runs.metrics import is_among
+
+        for norm, radius in self.radii:
             if norm not in norms:
                 raise InvalidInputError(
                     f"require: expected one of the run's norms, {', '.join(norms)}, got {norm!r} in {self.text!r}"
+                )
+            if only_radii is not None and not is_among(radius, only_radii.get(norm, ())):
+                raise InvalidInputError(
+                    f"require: expected a radius of --radius, because of --only-radius, got {radius:.6g} in "
+                    f"{self.text!r}; add --radius {norm}:{radius:.6g}"
                 )
 
     def found(self, evaluation: Evaluation) -> float:

@@ -171,6 +171,8 @@ def default_folder(options: argparse.Namespace, *names: str) -> str:
         question["pool"] = options.pool
     if options.draws != 1:
         question["draws"] = options.draws
+    if getattr(options, "only_radius", False):
+        question["only_radius"] = radii_by_norm(options.radius)
     digest = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:8]
     plain = "".join(letter if letter.isalnum() else "-" for letter in f"{options.model}-{Path(options.data).name}")
     return f"runs/{plain}-{digest}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from pdpgd.attacks import catalogue
 from pdpgd.attacks.base import AttackResult, History, Observe, calls_within
+from pdpgd.attacks.prepare import checked_radii
 from pdpgd.classifier import MeanOfDraws, Model
 from pdpgd.errors import FOREIGN_ERRORS, AttackError, InvalidInputError, PdpgdError
 from pdpgd.runs.spec import AttackSpec
@@ -47,6 +49,53 @@ def attack_spec(
         raise InvalidInputError("budget, settings: expected none with a function as the attack, which has its own")
     function = getattr(attack, "func", attack)
     return AttackSpec(name=getattr(function, "__qualname__", type(attack).__qualname__), function=attack)
+
+
+def at_radii(spec: AttackSpec, only_radii: Mapping[str, float | Sequence[float]], norms: Sequence[str]) -> AttackSpec:
+    """Ask an attack about radii only.
+
+    Args:
+        spec: The attack.
+        only_radii: One or several radii for each norm.
+        norms: Norms of the run.
+
+    Returns:
+        The attack, with the radii by norm as its setting `radii`.
+
+    Raises:
+        InvalidInputError: The attack cannot be asked about radii only, a norm has no radii, or a radius has no norm.
+    """
+    _check_can_ask(spec)
+    if not isinstance(only_radii, Mapping) or not only_radii:
+        raise InvalidInputError(f"only_radii: expected radii by norm such as {{'linf': [8/255]}}, got {only_radii!r}")
+    lacking = [norm for norm in norms if norm not in only_radii]
+    if lacking:
+        raise InvalidInputError(
+            f"only_radii: expected radii for each norm of the run, got none for {', '.join(lacking)}; "
+            f"give them (--radius {lacking[0]}:RADIUS), or leave the norm out"
+        )
+    unused = [norm for norm in only_radii if norm not in norms]
+    if unused:
+        raise InvalidInputError(
+            f"only_radii: expected norms of the run, {', '.join(norms)}, got {', '.join(unused)}; "
+            f"add the norm (--norm {unused[0]}), or leave its radii out"
+        )
+    given = {norm: [radii] if isinstance(radii, int | float) else radii for norm, radii in only_radii.items()}
+    return replace(
+        spec, settings={**spec.settings, "radii": {norm: list(checked_radii(norm, given[norm])) for norm in norms}}
+    )
+
+
+def _check_can_ask(spec: AttackSpec) -> None:
+    info = None if spec.function is not None else catalogue.info_of(spec.name)
+    if info is None or not info.load().only_radii:
+        advice = (
+            "an attack within a radius takes settings={'radii': [RADIUS]} instead, or pdpgd compare --radius"
+            if info is not None and info.is_ball
+            else "leave out only_radii (--only-radius) and read the robust accuracy off its distances"
+        )
+        able = " or ".join(name for name, each in catalogue.ATTACKS.items() if each.load().only_radii)
+        raise InvalidInputError(f"only_radii: expected the attack {able}, got {spec.name}; {advice}")
 
 
 def library_of(spec: AttackSpec) -> str | None:

@@ -15,7 +15,7 @@ from pdpgd.classifier import Model
 from pdpgd.data.dataset import Samples
 from pdpgd.errors import InvalidInputError, renamed_keyword
 from pdpgd.evaluation import provenance
-from pdpgd.evaluation.attack_call import attack_spec, check_attack, library_of
+from pdpgd.evaluation.attack_call import at_radii, attack_spec, check_attack, library_of
 from pdpgd.evaluation.engines import check_engine, engine_of
 from pdpgd.evaluation.model_handle import DataSource, LiveModel, ModelHandle, handle_of, identity_of, samples_of
 from pdpgd.evaluation.scheduler import Run, execute
@@ -65,10 +65,11 @@ def evaluate(
     model: str | Model,
     data: DataSource,
     *,
-    norms: Sequence[str] = NORMS,
+    norms: Sequence[str] | None = None,
     attack: str | Callable[..., AttackResult] = "auto",
     budget: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    only_radii: Mapping[str, float | Sequence[float]] | None = None,
     checks: bool = True,
     limit: int | None = None,
     out: str | Path | None = None,
@@ -94,11 +95,15 @@ def evaluate(
     Args:
         model: A name or path (see `load_model`), or your own module, which is called as it is.
         data: A name, a path, a torch data set or loader, or a pair (images, labels).
-        norms: Norms to attack in this order: adversarial examples of one are warm starts for the next.
+        norms: Norms to attack in this order: adversarial examples of one are warm starts for the next. None for those
+            of `only_radii`, or for linf, l2, l1 and l0 without it.
         attack: The name of an attack in the catalogue, or a function in the shape of `pdpgd.Attack`.
         budget: Maximum number of forward plus backward passes per sample and norm; 1000 if neither this nor
             `settings` are given.
         settings: Settings of the attack that override those implied by the budget.
+        only_radii: One or several radii for each norm, to ask only whether a sample is fooled within them. A sample
+            that is fooled within the smallest radius costs no further passes, and distances are upper bounds. For the
+            attacks "auto" and "auto-shared". None asks for the smallest distances.
         checks: Also run cheap attacks and second starts, and quantize adversarial examples to 8 bits. Without checks,
             the adversarial examples of the attack are only verified.
         limit: Evaluate the first `limit` samples.
@@ -138,6 +143,9 @@ def evaluate(
         1.0
         >>> evaluation.robust_accuracy(0.7, "l2")
         0.8
+        >>> asked = pdpgd.evaluate("mnist-plain", "mnist-1000", limit=10, budget=50, only_radii={"l2": 0.7})
+        >>> asked.robust_accuracy(0.7, "l2")
+        0.8
     """
     options = RunOptions(
         seed=seed,
@@ -152,6 +160,10 @@ def evaluate(
     )
     # Before the model is loaded: a wrong path is a wrong call.
     folder = None if out is None else output_path(out)
+    chosen = _norms(norms, only_radii)
+    spec = attack_spec(attack, budget, settings or {})
+    if only_radii is not None:
+        spec = at_radii(spec, only_radii, chosen)
     handle = handle_of(
         model,
         weights=weights,
@@ -162,8 +174,8 @@ def evaluate(
     return run_evaluation(
         handle,
         samples_of(data, limit=limit, root=data_dir),
-        attack_spec(attack, budget, settings or {}),
-        norms=(norms,) if isinstance(norms, str) else tuple(norms),
+        spec,
+        norms=chosen,
         checks=checks,
         options=options,
         folder=folder,
@@ -277,6 +289,12 @@ def check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InvalidInputError(f"device: expected one that torch has here, got {device!r} ({error})") from error
+
+
+def _norms(norms: Sequence[str] | None, only_radii: Mapping[str, Any] | None) -> tuple[str, ...]:
+    if norms is None:
+        return tuple(only_radii) if isinstance(only_radii, Mapping) and only_radii else NORMS
+    return (norms,) if isinstance(norms, str) else tuple(norms)
 
 
 def _threads(options: RunOptions, stored: RunSpec | None) -> int:

@@ -124,6 +124,11 @@ class ReportInputs:
         return tuple(dict.fromkeys(norm for model in self.models for norm in model.norms))
 
     @property
+    def only_radii(self) -> bool:
+        """Whether a run asked about radii only, so that its distances are not the smallest."""
+        return any(run.spec.only_radii for model in self.models for run in model.runs)
+
+    @property
     def side_by_side(self) -> bool:
         """Whether the models are compared with the first one. Those of an experiment are not."""
         return len(self.models) > 1 and self.experiment is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,17 +103,26 @@ def contents_of(
         overview=summary.overview(inputs.models, "Compared models") if several else None,
         failures=inputs.failures,
         missing=inputs.missing,
-        before_gallery=(
+        before_gallery=_noted(
+            inputs,
             *([differences.section(pairs, marks)] if pairs else []),
             sections.curves(groups),
             sections.distances(groups),
             sections.convergence(groups, examples),
         ),
         gallery=gallery_of(inputs.models, examples) if pictures else NO_PICTURES,
-        after_gallery=(scores.classes(inputs.models, marks), scores.numbers(inputs)),
+        after_gallery=_noted(inputs, scores.classes(inputs.models, marks), scores.numbers(inputs)),
         checks=tuple(provenance.checks_of(model) for model in inputs.models),
         provenances=tuple(provenance.provenance_of(model, number) for number, model in enumerate(inputs.models)),
     )
+
+
+def _noted(inputs: ReportInputs, *parts: Section) -> tuple[Section, ...]:
+    """Say in each section what distances are, if a run asked about radii only."""
+    if not inputs.only_radii:
+        return parts
+    note = "The run asked about radii only: distances are upper bounds, not the smallest."
+    return tuple(replace(part, lead=f"{note} {part.lead}") for part in parts)
 
 
 def _contents_of_experiment(

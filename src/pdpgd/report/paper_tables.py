@@ -12,8 +12,9 @@ from pdpgd.experiments import published
 from pdpgd.experiments.results import Cell, DatasetInfo, IterationCost, Results
 from pdpgd.files import make_folder, output_path, replace_file
 from pdpgd.report.table import FORMATS, Table, TableCell, TableRow, emphasized, markdown_text, to_markdown, with_digits
-from pdpgd.report.wording import DASH, attack_name, cell_name, file_stem, norm_name, radius_name
+from pdpgd.report.wording import DASH, attack_name, cell_name, file_stem, norm_name
 from pdpgd.runs.metrics import PARTIAL, Statistics, compared
+from pdpgd.runs.summary import radius_name
 
 # Characters of a failure's reason that a note quotes.
 LONGEST_REASON = 300

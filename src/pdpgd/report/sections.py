@@ -35,7 +35,7 @@ class MarkedRadii:
 
 
 def marked_radii(inputs: ReportInputs, given: Mapping[str, Sequence[float]]) -> dict[str, MarkedRadii]:
-    """Choose the radii of each norm: those given, else the comparison's, else the paper's, else quantiles.
+    """Choose the radii of each norm: given, else of the comparison, else asked about, else the paper's, else quantiles.
 
     Args:
         inputs: What the page reports on.
@@ -67,6 +67,9 @@ def _radii_of(inputs: ReportInputs, norm: str, given: Sequence[float]) -> Marked
     compared = {tuple(model.comparison.radii.get(norm, ())) for model in models if model.comparison is not None}
     if len(compared) == 1 and all(model.comparison is not None for model in models):
         return MarkedRadii(compared.pop(), "the radii of the comparison")
+    asked = {radii for model in models for run in model.runs if (radii := run.spec.only_radii.get(norm, ()))}
+    if asked:
+        return MarkedRadii(tuple(sorted(set[float]().union(*asked))), "the radii that the run asked about")
     papers = {_radii_of_paper(model, norm) for model in models}
     if len(papers) == 1 and (radii := papers.pop()):
         return MarkedRadii(radii, "the paper's radii for this kind of model")

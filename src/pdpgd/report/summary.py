@@ -13,6 +13,7 @@ from pdpgd.report.provenance import verdict_of
 from pdpgd.report.table import Table, number_cell, share_cell, table_of, text_cell
 from pdpgd.runs import metrics
 from pdpgd.runs.metrics import wilson
+from pdpgd.runs.summary import robust_at_radii
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,28 @@ def title_of(inputs: ReportInputs) -> str:
 
 
 def sentences_of(inputs: ReportInputs) -> list[str]:
-    """One sentence per norm; with several models, one per model, or per model and norm, that begins with its label."""
+    """One sentence per norm; with several models, one per model, or per model and norm, that begins with its label.
+
+    Runs that asked about radii only have a sentence that says what their distances are.
+    """
+    return [*_measured(inputs), *([ONLY_RADII] if inputs.only_radii else [])]
+
+
+ONLY_RADII = (
+    "The run asked about these radii only, not for the smallest perturbations: all its distances, and robust accuracy "
+    "at other radii, are upper bounds only."
+)
+
+
+def _measured(inputs: ReportInputs) -> list[str]:
     if len(inputs.models) == 1:
         (model,) = inputs.models
         return [_sentence(model, norm) for norm in model.norms]
     sentences = []
     for model in inputs.models:
         medians = {norm: metrics.quantile(model.distances(norm), 0.5) for norm in model.norms}
-        if model.comparison is None and np.isfinite(list(medians.values())).all():
+        asked = bool(model.evaluation.spec.only_radii)
+        if model.comparison is None and not asked and np.isfinite(list(medians.values())).all():
             sizes = [f"{wording.size_in_words(median, norm)} ({norm})" for norm, median in medians.items()]
             sentences.append(
                 f"{model.label}: half of the correctly classified {_things(model)} are fooled by a perturbation of "
@@ -110,6 +125,8 @@ def overview(models: Sequence[ReportedModel], title: str) -> Table:
 
 
 def _sentence(model: ReportedModel, norm: str) -> str:
+    if model.comparison is None and norm in model.evaluation.spec.only_radii:
+        return ". ".join(str(found) for found in robust_at_radii(model.evaluation) if found.norm == norm) + "."
     return _sentence_on_distances(model, norm) if model.comparison is None else _sentence_on_attacks(model, norm)
 
 

@@ -100,8 +100,6 @@ _ATTACKS = {
 }
 _NORMS = {"linf": f"{ELL}∞", "l2": f"{ELL}2", "l1": f"{ELL}1", "l0": f"{ELL}0"}
 _UNITS = {"l0": "pixels"}
-# Radii that are multiples of a quarter of an 8-bit gray level are taken as given in gray levels.
-_LEVEL = 1 / (4 * 255)
 
 
 def attack_name(attack: str, restarts: int | None = None) -> str:
@@ -132,15 +130,6 @@ def distance_label(norm: str) -> str:
     """Axis label of mean distances in a norm."""
     unit = _UNITS.get(norm)
     return f"mean {norm_name(norm)} distance" + (f" ({unit})" if unit else "")
-
-
-def radius_name(radius: float) -> str:
-    """A radius as people write it: 0.3 and 12 unchanged, 0.03137 as 8/255."""
-    levels = round(radius / _LEVEL)
-    short = abs(radius - round(radius, 4)) < 1e-12
-    if not short and levels > 0 and abs(radius - levels * _LEVEL) < 1e-6 * radius:
-        return f"{levels / 4:g}/255"
-    return f"{radius:.6g}"
 
 
 def file_stem(text: str) -> str:

@@ -100,6 +100,11 @@ def withstood(distances: Distances, radius: float) -> NDArray[np.bool_]:
     return beyond
 
 
+def is_among(radius: float, radii: Iterable[float]) -> bool:
+    """Tell whether a radius is one of several, up to the rounding of how it was written."""
+    return any(abs(radius - each) <= ROUNDING * each for each in radii)
+
+
 def robust_accuracy(distances: Distances, radius: float) -> float:
     """Compute the robust accuracy at a radius.
 

@@ -17,6 +17,7 @@ from pdpgd.runs.disk_store import DiskStore
 from pdpgd.runs.metrics import Curve
 from pdpgd.runs.records import Columns, Trace
 from pdpgd.runs.reliability import Reliability
+from pdpgd.runs.result_checks import result_checks
 from pdpgd.runs.spec import PREFLIGHT, SECOND_START, RunSpec, chunks_of, jobs_of
 from pdpgd.runs.stats import ChunkStats
 from pdpgd.runs.store import Store
@@ -79,7 +80,7 @@ class Evaluation:
 
         Returns:
             The distances in the order of the samples: 0 if a sample was misclassified before the attack, inf if it was
-            not fooled.
+            not fooled. They are upper bounds only, and not the smallest, if the run asked about radii only.
 
         Raises:
             UnknownNameError: The run does not have this norm.
@@ -134,7 +135,8 @@ class Evaluation:
             Share of all samples that are correctly classified and not fooled within the radius.
 
         Raises:
-            InvalidInputError: The radius is no number of at least 0, or it is unclear which norm is meant.
+            InvalidInputError: The radius is no number of at least 0, it is unclear which norm is meant, or the run
+                asked about other radii only.
             UnknownNameError: The run does not have this norm.
 
         Example:
@@ -144,12 +146,17 @@ class Evaluation:
             radii = {name: _radius(radius) for name, radius in eps.items()}
             if not radii or norm is not None:
                 raise InvalidInputError("eps: expected a radius and a norm, or a mapping of norms to radii")
-            return metrics.union_accuracy({name: self.distances(name, eight_bit=eight_bit) for name in radii}, radii)
+            distances = {name: self.distances(name, eight_bit=eight_bit) for name in radii}
+            for name, radius in radii.items():
+                self._check_asked(name, radius)
+            return metrics.union_accuracy(distances, radii)
         if norm is None:
             if len(self.norms) > 1:
                 raise InvalidInputError(f"norm: expected one of {', '.join(self.norms)}, got none")
             norm = self.norms[0]
-        return metrics.robust_accuracy(self.distances(norm, eight_bit=eight_bit), _radius(eps))
+        distances_in_norm, radius = self.distances(norm, eight_bit=eight_bit), _radius(eps)
+        self._check_asked(norm, radius)
+        return metrics.robust_accuracy(distances_in_norm, radius)
 
     def curve(self, norm: str, *, eight_bit: bool = False) -> Curve:
         """Compute robust accuracy as a function of the radius.
@@ -287,6 +294,16 @@ class Evaluation:
                 "eight_bit: expected a run with checks, got one without, in which nothing was quantized to 8 bits"
             )
 
+    def _check_asked(self, norm: str, radius: float) -> None:
+        """Refuse a radius that the run did not ask about: a sample may have been left alone farther out."""
+        asked = self.spec.only_radii.get(norm)
+        if asked is not None and not metrics.is_among(radius, asked):
+            names = ", ".join(map(summary.radius_name, asked))
+            raise InvalidInputError(
+                f"eps: expected a radius that the run asked about in {norm}, {names}, "
+                f"got {radius:.6g}; run it again with this radius, or without only_radii (--only-radius)"
+            )
+
     def _check_norm(self, norm: str) -> None:
         if norm not in self.norms:
             raise UnknownNameError("norm of this run", norm, self.norms)
@@ -335,7 +352,10 @@ def assemble(spec: RunSpec, store: Store) -> Evaluation:
     if spec.checks:
         second = store.result(SECOND_START)
         classes = first.preflight.classes
-        checks = (*checks, *reliability.result_checks(columns, second.columns, stats, classes=classes))
+        checks = (
+            *checks,
+            *result_checks(columns, second.columns, stats, classes=classes, only_radii=spec.only_radii),
+        )
         check_stats.append(second.stats)
     halved = [memory_note(name, each) for name, each in zip(chunks, stats, strict=True) if each.halved]
     broken = [f"the attack failed on sample {where}: {why}" for each in stats for where, why in each.faults.items()]

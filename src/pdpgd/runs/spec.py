@@ -147,6 +147,13 @@ class RunSpec:
         """Number of samples of the run."""
         return int(self.data["samples"])
 
+    @property
+    def only_radii(self) -> dict[str, tuple[float, ...]]:
+        """The radii by norm that the attack was asked about; empty if it was asked for the smallest distances."""
+        radii = self.settings.get("radii")
+        # Attacks within a radius have a list, which all norms share.
+        return {norm: tuple(radii[norm]) for norm in self.norms} if isinstance(radii, Mapping) else {}
+
     def as_json(self) -> dict[str, Any]:
         """Return the entries of spec.json.
 

@@ -11,7 +11,8 @@ from pdpgd.experiments.results import Cell, Results
 from pdpgd.report.experiment import tables_section
 from pdpgd.report.paper_tables import tables, write_tables
 from pdpgd.report.table import Table, TableCell, to_csv, to_latex, to_markdown
-from pdpgd.report.wording import DASH, attack_name, norm_name, radius_name
+from pdpgd.report.wording import DASH, attack_name, norm_name
+from pdpgd.runs.summary import radius_name
 from support.experiments import COSTS, SAMPLES, cell, dataset_info, failed, results_of, table_cells
 
 LINF, L2 = norm_name("linf"), norm_name("l2")

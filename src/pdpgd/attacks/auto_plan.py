@@ -61,8 +61,8 @@ class Plan:
 class Descents:
     """The descents of one call."""
 
-    def __init__(self, attempt: Attempt, search: Search, budget: int) -> None:
-        self.attempt, self.search, self.budget = attempt, search, budget
+    def __init__(self, attempt: Attempt, search: Search, budget: int, *, share: bool) -> None:
+        self.attempt, self.search, self.budget, self.share = attempt, search, budget, share
         self.problem, self.best, self.config = attempt.problem, attempt.best, search.config
         inputs = self.problem.inputs
         self.idle = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
@@ -92,7 +92,7 @@ class Descents:
         cost = self.search.step_cost(samples)
         plan = Plan.within(left - starts - later, cost=cost, counts=norm.counts, config=self.config)
         self._descend_from_starts(samples, plan, reserve=starts + plan.reserve + later)
-        if self.climbs and not self.search.radii and plan.descents > 1:
+        if self.climbs and not self.share and not self.search.radii and plan.descents > 1:
             found = samples[self.best.size[samples].isfinite()]
             self._climb(found, steps=self.config.ball.steps, reserve=starts + plan.reserve)
         if left > 0:
@@ -168,8 +168,8 @@ class Descents:
 
     def _unfinished(self, samples: Tensor) -> Tensor:
         unfinished = self.search.unfinished(samples)
-        if self.climbs:
-            # What idle descents leave over is spent on climbs.
+        if self.climbs or self.share:
+            # What idle descents leave over is spent on climbs, or by other samples.
             unfinished &= self.idle[samples] < self.config.patience
         return samples[unfinished]
 

@@ -14,7 +14,6 @@ from pdpgd.attacks.auto_config import BallRule
 from support.models import Affine
 
 CONVEX = ("linf", "l2", "l1")
-NO_DESCENTS = replace(AutoConfig(), several_from=10_000, rank_from=10_000)
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +70,10 @@ def test_the_answer_does_not_depend_on_the_batch(norm: str, plain: tuple[nn.Modu
 def test_climbs_alone_find_what_is_inside_the_ball(norm: str, generator: torch.Generator) -> None:
     """Against a linear model with an inactive box, the exact distance is the margin over the dual norm of the slope."""
     slope = torch.randn(40, generator=generator, dtype=torch.float64)
-    model = Affine(torch.stack([slope, torch.zeros_like(slope)]), torch.zeros(2, dtype=torch.float64))
-    inputs = torch.full((1, 40), 0.5, dtype=torch.float64) + 0.02 * slope.sign()
-    labels = model(inputs).argmax(1)
-    margin = (inputs @ slope).abs()
     dual = {"linf": slope.abs().sum(), "l2": slope.square().sum().sqrt(), "l1": slope.abs().max()}[norm]
-    exact = float(margin / dual)
-    assert exact < 0.45
+    inputs, exact = torch.full((1, 40), 0.5, dtype=torch.float64), 0.2
+    bias = torch.stack([exact * dual - inputs[0] @ slope, torch.zeros((), dtype=torch.float64)])
+    model, labels = Affine(torch.stack([slope, torch.zeros_like(slope)]), bias), torch.zeros(1, dtype=torch.long)
     for factor, found in ((1.05, True), (0.95, False)):
         config = replace(AutoConfig(), first=(), polish_share=0.0, ball=BallRule(share=0.9, query_share=0.0))
         result = auto(model, inputs, labels, norm=norm, budget=200, radius=factor * exact, config=config)

@@ -42,7 +42,8 @@ def test_distances_are_those_of_the_bare_net(
     hidden = nn.Sequential(FRONTS[front], net).eval()
     bare, seen = (auto(model, *images, norm=norm, budget=300) for model in (net, hidden))
     assert (seen.forwards + seen.backwards <= 300).all()
-    assert seen.distances.mean() < TOLERANCE * bare.distances.mean()
+    # Of so few images, one that needs twice the pixels would decide the mean in l0.
+    assert (seen.distances / bare.distances).log().mean().exp() < TOLERANCE
 
 
 def test_without_a_look_inside_the_distances_are_too_large(net: nn.Module, images: tuple[Tensor, Tensor]) -> None:

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The constraints also apply to pip's build environments, so that no build installs another torch.
 PIP := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-arithmetic check format docs bench bench-auto bench-autoattack bench-cost bench-evaluate bench-exact bench-peers bench-port bench-report bench-rivals zoo clean
+.PHONY: help demo test test-arithmetic check format docs bench bench-auto bench-autoattack bench-cost bench-evaluate bench-exact bench-fronts bench-peers bench-port bench-report bench-rivals zoo clean
 
 help:
 	@echo "make demo             evaluate a shipped net on embedded images in every norm"
@@ -20,6 +20,7 @@ help:
 	@echo "make bench-auto       contribution of each part of auto, and how its running time grows"
 	@echo "make bench-autoattack robust accuracy by auto and by AutoAttack (needs ../shared/bench; half an hour)"
 	@echo "make bench-exact      auto and the exact minimum on small ReLU nets, by mixed-integer programming (minutes)"
+	@echo "make bench-fronts     auto behind first layers that hide gradients, and on the bare nets (needs ../shared/bench)"
 	@echo "make bench-peers      auto and public attacks at equal cost (needs ../shared/bench; hours, unless the rows are kept)"
 	@echo "make bench-port       the paper's attacks and their public port (needs ../shared/bench)"
 	@echo "make bench-report     size and loading time of a report on 1000 samples (needs Chromium)"
@@ -99,6 +100,9 @@ bench-autoattack: $(VENV)/.dev
 
 bench-exact: $(VENV)/.dev
 	$(BIN)/python benchmarks/exact_minimum.py
+
+bench-fronts: $(VENV)/.dev
+	$(BIN)/python benchmarks/front_layers.py
 
 bench-peers: $(VENV)/.peers
 	$(BIN)/python benchmarks/against_peers.py --table docs/peers.md

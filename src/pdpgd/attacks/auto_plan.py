@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pdpgd.attacks.auto_config import AutoConfig, Tactic
 from pdpgd.attacks.ball_search import climb_in_ball
+from pdpgd.attacks.blind_entries import Blindness, BlindSlopes, find_blind_entries
 from pdpgd.attacks.descent import Aim, Search, descend_by, random_start
 from pdpgd.attacks.frame import Attempt, Rows, batches
 from pdpgd.attacks.linearized import nearness
@@ -77,10 +78,11 @@ class Descents:
     def run(self) -> None:
         """Spend the budget of each sample, in batches."""
         for samples in self.attempt.batches():
-            self._rank(samples)
-            self._find_hidden_slopes(samples)
-            for rows in self._by_hidden(samples):
+            found = self._find_hidden_slopes(samples, self._rank(samples))
+            for rows, blind in self._by_kind(samples, found):
+                self.search.blind = blind
                 self._spend(rows)
+            self.search.blind = None
 
     def _spend(self, samples: Tensor) -> None:
         """Spend the budget of samples whose steps take the same number of passes."""
@@ -91,7 +93,8 @@ class Descents:
         later = queries + climbs
         cost = self.search.step_cost(samples)
         plan = Plan.within(left - starts - later, cost=cost, counts=norm.counts, config=self.config)
-        self._descend_from_starts(samples, plan, reserve=starts + plan.reserve + later)
+        descend = self._descend_from_starts if self.search.blind is None else self._descend_by_differences
+        descend(samples, plan, reserve=starts + plan.reserve + later)
         if self.climbs and not self.share and not self.search.radii and plan.descents > 1:
             found = samples[self.best.size[samples].isfinite()]
             self._climb(found, steps=self.config.ball.steps, reserve=starts + plan.reserve)
@@ -149,6 +152,18 @@ class Descents:
             if len(rows):
                 yield rows
 
+    def _by_kind(self, samples: Tensor, found: Blindness | None) -> Iterator[tuple[Tensor, BlindSlopes | None]]:
+        """Divide samples by how their gradients are taken, and by what that took to find out."""
+        if found is None:
+            for rows in self._by_hidden(samples):
+                yield rows, None
+            return
+        for where, blind in found.groups():
+            for rows in self._by_hidden(samples[where]):
+                chosen = where[torch.isin(samples[where], rows)] if blind else where
+                classes = None if self.classes is None else self.classes[rows]
+                yield rows, BlindSlopes(self.search, rows, found.select(chosen), classes) if blind else None
+
     def spend_leftover(self) -> None:
         """Make more descents for the samples that have not converged, with the passes that others left over."""
         everyone, steps = self.attempt.samples, self.config.shared_steps
@@ -179,11 +194,14 @@ class Descents:
         if starts is not None:
             self.search.look(Rows.of(self.problem, samples), starts[samples])
 
-    def _rank(self, samples: Tensor) -> None:
-        """Order the runners-up by their distance on the linearized margins."""
+    def _rank(self, samples: Tensor) -> Tensor | None:
+        """Order the runners-up by their distance on the linearized margins.
+
+        Returns the largest absolute slope of each entry; None if the classes are not ranked.
+        """
         problem = self.problem
         if problem.criterion.targeted or self.budget < self.config.rank_from:
-            return
+            return None
         rows = Rows.of(problem, samples)
         leads = self.search.leads(rows, self.config.ranked_classes)
         far = torch.stack([nearness(problem.norm, lead, rows.inputs, problem.box) for lead in leads], 1)
@@ -191,21 +209,56 @@ class Descents:
         if self.classes is None:
             self.classes = others.new_zeros(len(problem.inputs), others.shape[1])
         self.classes[samples] = others.gather(1, far.argsort(1))
+        return torch.stack([lead.slope.abs() for lead in leads]).amax(0)
 
-    def _find_hidden_slopes(self, samples: Tensor) -> None:
+    def _find_hidden_slopes(self, samples: Tensor, steepness: Tensor | None) -> Blindness | None:
         """Find the samples whose gradient vanishes wherever a random point touches one side of the box.
 
-        A ReLU or a clamp in front of a model is flat at the edge of the box, where many pixels are.
+        A ReLU or a clamp in front of a model is flat at the edge of the box, where many pixels are. Returns the entries
+        that have no gradient anywhere, given the largest slopes in the ranked leads; None for a small budget.
         """
         if self.budget < self.config.rank_from:
-            return
+            return None
         rows, box, limits = Rows.of(self.problem, samples, self.budget), self.problem.box, self.config.hidden_limits
         point = box.clip(rows.inputs + random_start(self.search, rows))
-        flat_at = flat(self.search.answer(rows, point, Aim()).gradient == 0)
+        answer = self.search.answer(rows, point, Aim())
+        flat_at = flat(answer.gradient == 0)
         low, high = flat(point <= box.low), flat(point >= box.high)
         inside = _share(flat_at, ~(low | high))
         edge = torch.maximum(_share(flat_at, low), _share(flat_at, high))
         self.search.hidden[samples] = (edge > limits[1]) & (inside < limits[0])
+        steepness = torch.zeros_like(point) if steepness is None else steepness
+        return find_blind_entries(self.search, rows, point, answer, steepness)
+
+    def _descend_by_differences(self, samples: Tensor, plan: Plan, *, reserve: int) -> None:
+        """Measure the slopes of blind entries by differences, in rounds, and make descents after each."""
+        search, rule, blind = self.search, self.config.blind, self.search.blind
+        cost = plan.cost * plan.steps + 1
+        if blind is None or plan.steps == 0:
+            return
+        # How long differences should be, a first descent by the visible gradient tells.
+        self._descend(rule.first[0], samples, number=0, steps=plan.steps, reserve=reserve)
+        total = self.budget - reserve - 2 * cost
+        queries = [int(share * total) for share in rule.rounds]
+        each = max(1, (total - sum(queries)) // (cost * len(queries)))
+        number = 0
+        for turn, some in enumerate(queries):
+            kept = reserve + sum(queries[turn + 1 :])
+            samples = samples[search.unfinished(samples)]
+            able = samples[search.left(samples) - kept >= some]
+            if len(able):
+                blind.measure(Rows.of(self.problem, able), some)
+            last = turn == len(queries) - 1
+            for place, tactic in enumerate(islice(cycle(rule.then if turn else rule.first), None if last else each)):
+                remaining = self._unfinished(samples)
+                remaining = remaining[search.left(remaining) - kept >= cost]
+                if len(remaining) == 0:
+                    break
+                aim = Aim()
+                if tactic.nearest_class and self.classes is not None:
+                    aim = Aim(self.classes[remaining, place % self.classes.shape[1]])
+                number += 1
+                self._descend(tactic, remaining, number=number, steps=plan.steps, aim=aim, reserve=kept)
 
     def _descend_from_starts(self, samples: Tensor, plan: Plan, *, reserve: int) -> None:
         if plan.steps == 0:

@@ -14,6 +14,7 @@ from torch import Tensor
 from pdpgd.attacks.auto_config import AutoConfig, Start, Style, Tactic
 from pdpgd.attacks.base import History, Observation, Observe, random_rows
 from pdpgd.attacks.best import Best
+from pdpgd.attacks.blind_entries import BlindSlopes, Overheard
 from pdpgd.attacks.frame import Attempt, Rows, differentiate, judge, look
 from pdpgd.attacks.linearized import Linear, Trust, geometry_of
 from pdpgd.classifier import Answer, Lead
@@ -40,6 +41,8 @@ class Search:
         """The radii that are asked about, ascending; empty if the distance itself is."""
         self.hidden = torch.zeros_like(attempt.wrong)
         """Whether the gradient at the edge of the box hides what it is inside, per sample."""
+        self.blind: BlindSlopes | None = None
+        """Estimated slopes of entries without a gradient, for the samples at hand; None if they have none."""
         self.lately = torch.full_like(attempt.best.size, torch.inf)
         """Size of the smallest adversarial point of the present descent per sample."""
         self._wrong, self._observe = attempt.wrong, observe
@@ -66,12 +69,17 @@ class Search:
 
         With `inside`, the gradient is that a hair inside the box, and takes a forward pass of its own.
         """
+        heard = None
+        if self.blind is not None:
+            pursue = heard = Overheard(pursue)
         if inside:
             margin, prediction, loss = judge(self.problem, rows, point, pursue)
             slope = differentiate(self.problem, rows, self.inside(point), pursue)
             answer = Answer(margin, prediction, loss, slope.gradient, slope.steepness)
         else:
             answer = differentiate(self.problem, rows, point, pursue)
+        if self.blind is not None and heard is not None:
+            answer = self.blind.complete(rows, point, answer, heard)
         self._keep(rows, point, answer.margin, answer.prediction)
         return answer
 
@@ -103,6 +111,13 @@ class Search:
     def look(self, rows: Rows, point: Tensor) -> None:
         """Judge the points: one forward pass."""
         self._keep(rows, point, *look(self.problem, rows, point))
+
+    def ask(self, rows: Rows, point: Tensor) -> Tensor:
+        """Judge the points and return their logits: one forward pass."""
+        logits = self.problem.classifier.logits(point, rows.samples, check_later=True)
+        self.problem.ledger.add(rows.samples, forwards=1)
+        self._keep(rows, point, rows.criterion.margin(logits), logits.argmax(1))
+        return logits
 
     def take(self, rows: Rows, candidates: Best) -> None:
         """Let points compete that were judged, and counted, elsewhere."""
@@ -177,6 +192,8 @@ class Stage:
         self.planned = steps
         """Number of steps over which the overshoot falls to 0."""
         self.made = 0
+        relaxed = norm is not search.problem.norm
+        self.rule = search.config.relaxed_trust if relaxed else search.config.trust
         self._propose = geometry_of(norm, search.config)
         self.point = search.problem.box.clip(rows.inputs + delta)
         self.slope = torch.zeros_like(rows.inputs)
@@ -204,7 +221,7 @@ class Stage:
             fooled = self.norm.size(here).masked_fill(answer.margin >= 0, torch.inf)
             self.smallest = torch.minimum(self.smallest, fooled)
             if self.style.adaptive and step > 0:
-                self.trust = self.trust.judged(self.promised, answer.loss - self.before, config.trust)
+                self.trust = self.trust.judged(self.promised, answer.loss - self.before, self.rule)
             gradient = answer.gradient * unit
             self.slope = gradient if step == 0 else torch.lerp(gradient, self.slope, self.style.memory)
             left = max(0.0, 1.0 - step / max(self.planned - 1, 1))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pdpgd import InvalidInputError, PDPGDConfig, auto
-from pdpgd.attacks.auto_config import CLASS, FAR, NEAR, STEADY, AutoConfig, BallRule, PriceSearch, TrustRule
+from pdpgd.attacks.auto_config import CLASS, FAR, NEAR, STEADY, AutoConfig, BallRule, BlindRule, PriceSearch, TrustRule
 from pdpgd.attacks.auto_plan import Plan
 from support.models import Affine, TinyConv
 
@@ -83,6 +83,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "level_step": {"level_step": 0.05},
     "prices": {"prices": PriceSearch(rounds=8)},
     "trust": {"trust": TrustRule(more=1.05)},
+    "relaxed_trust": {"relaxed_trust": TrustRule(more=1.05)},
     "shared": {"shared": (FAR,)},
     "shared_steps": {"shared_steps": 10},
     "pruning_passes": {"pruning_passes": 40},
@@ -91,6 +92,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "hair": {"hair": 0.2, "hidden_limits": (1.1, -1.0)},
     "check_every": {"check_every": 1},
     "ball": {"ball": BallRule(share=0.6)},
+    "blind": {"blind": BlindRule(rounds=(0.3, 0.1))},
 }
 
 
@@ -105,13 +107,13 @@ def margins(model: torch.nn.Module, inputs: Tensor, labels: Tensor, **call: Any)
     return seen
 
 
-ELSEWHERE = ("shared", "shared_steps", "extension_limit", "hair", "check_every", "ball")
+ELSEWHERE = ("shared", "shared_steps", "extension_limit", "hair", "check_every", "ball", "blind")
 
 
 @pytest.mark.parametrize("setting", [setting for setting in CHANGES if setting not in ELSEWHERE])
 def test_every_setting_has_an_effect(setting: str, conv: TinyConv, images: Tensor) -> None:
     labels = conv(images).argmax(1)
-    call = {"norm": "l0" if setting == "pruning_passes" else "linf", "budget": 400}
+    call = {"norm": "l0" if setting in ("pruning_passes", "relaxed_trust") else "linf", "budget": 400}
     changed = replace(DEFAULTS, **CHANGES[setting])
     assert margins(conv, images, labels, **call) != margins(conv, images, labels, **call, config=changed)
 

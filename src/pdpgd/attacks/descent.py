@@ -215,20 +215,22 @@ class Stage:
         problem, config = self.search.problem, self.search.config
         inputs, box, unit = self.rows.inputs, problem.box, problem.box.width
         low, high = (box.low - inputs) / unit, (box.high - inputs) / unit
+        # Large blocks that are allocated anew are slow to write to, so their memory is used again.
+        here = torch.empty_like(inputs)
         for step in range(self.made, self.made + steps):
-            here = (self.point - inputs) / unit
+            torch.sub(self.point, inputs, out=here).div_(unit)
             answer = self.search.answer(self.rows, self.point, self.aim, inside=self.cost > 2)
             fooled = self.norm.size(here).masked_fill(answer.margin >= 0, torch.inf)
             self.smallest = torch.minimum(self.smallest, fooled)
             if self.style.adaptive and step > 0:
                 self.trust = self.trust.judged(self.promised, answer.loss - self.before, self.rule)
-            gradient = answer.gradient * unit
-            self.slope = gradient if step == 0 else torch.lerp(gradient, self.slope, self.style.memory)
+            gradient = answer.gradient if unit == 1.0 else answer.gradient * unit
+            torch.lerp(gradient, self.slope, self.style.memory if step > 0 else 0.0, out=self.slope)
             left = max(0.0, 1.0 - step / max(self.planned - 1, 1))
             overshoot = self.style.overshoot * left**config.overshoot_power
             there = self._propose(here, Linear.of(answer.loss, self.slope), self.trust.value, overshoot, low, high)
-            self.promised, self.before = (flat(self.slope) * flat(there - here)).sum(1), answer.loss
-            point = box.clip(inputs + there * unit)
+            self.promised, self.before = flat(torch.sub(there, here, out=here).mul_(self.slope)).sum(1), answer.loss
+            point = box.clip(there.mul_(unit).add_(inputs))
             self.point = _rescued(point, answer, self.search, self.rows, step)
         self.made += steps
 

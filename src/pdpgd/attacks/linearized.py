@@ -50,7 +50,7 @@ class Linear:
 
     def descent(self, move: Tensor) -> Tensor:
         """Return by how much a move reduces the gap."""
-        return -(flat(self.slope) * flat(move)).sum(1)
+        return (flat(self.slope) * flat(move)).sum(1).neg_()
 
 
 @dataclass(frozen=True)

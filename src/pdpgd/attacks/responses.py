@@ -288,7 +288,7 @@ def least_price(
         if number == 0 or (number >= _PATIENCE and number % 2 == 0):
             price = outside
         else:
-            inside = torch.addcmul(low, high - low, ((aim - short) / (over - short)).clamp_(0.02, 0.98))
+            inside = torch.lerp(low, high, (aim - short).div_(over - short).clamp_(0.02, 0.98))
             # A reach that hardly moves and then jumps wears out false position; the middle always halves the bracket.
             narrow = high <= low * _WIDE
             price = torch.where(narrow.logical_and_(~(stays & stayed)) if number > 2 else narrow, inside, outside)

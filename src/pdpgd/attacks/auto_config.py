@@ -56,7 +56,6 @@ _CAREFUL = Style(trust=0.3, overshoot=0.05)
 CLASS = Tactic(
     name="class", start="input", style=_QUICK, sparse=_QUICK_SPARSE, counting=_QUICK_COUNT, nearest_class=True
 )
-FAR = Tactic(name="far", start="random", style=_QUICK, sparse=_QUICK_SPARSE, counting=_QUICK_COUNT)
 STEADY = Tactic(name="steady", start="random", style=_STEADY, counting=_STEADY_COUNT)
 NEAR = Tactic(name="near", start="around input", style=_QUICK, sparse=_QUICK_SPARSE, counting=_QUICK_COUNT)
 HOPPING = Tactic(name="hop", start="around best", style=_STEADY, counting=_STEADY_COUNT)
@@ -103,7 +102,7 @@ class TrustRule:
 class BallRule:
     """How the questions about radii are pursued: by climbs inside the ball, and by queries without gradients."""
 
-    share: float = 0.3
+    share: float = 0.15
     """Share of the budget for climbs, which descend the loss inside the ball."""
     steps: int = 50
     """Most gradients of a climb."""
@@ -118,7 +117,7 @@ class BallRule:
     2020."""
     sparsity: float = 0.01
     """Share of the entries that a step moves, in l1."""
-    query_share: float = 0.5
+    query_share: float = 0.2
     """Share of the budget for the search without gradients."""
     below: float = 0.98
     """Radius of a search below the best perturbation, relative to its size."""
@@ -185,8 +184,8 @@ class AutoConfig:
         tensor(True)
     """
 
-    first: tuple[Tactic, ...] = (CLASS, STEADY, FAR, NEAR, CLASS, STEADY, STEADY)
-    """Tactics of the first descents: every kind of start."""
+    first: tuple[Tactic, ...] = (CLASS, STEADY, HOPPING, NEAR, CLASS, STEADY, STEADY)
+    """Tactics of the first descents: every kind of start, and an early hop, which pays where gradients mislead."""
     then: tuple[Tactic, ...] = (HOPPING,)
     """Tactics of the later descents, in rotation: hops from the best point so far."""
     local: Tactic = QUICK_HOP
@@ -211,8 +210,10 @@ class AutoConfig:
     """Largest length, relative to its planned one, of a descent in a norm that counts that finds nothing."""
     shared_steps: int = 20
     """Gradients of a descent with passes that others left over."""
-    polish_share: float = 0.1
+    polish_share: float = 0.15
     """Share of the budget that is reserved for the last descent."""
+    counting_polish_share: float = 0.1
+    """The same in a norm that counts, where there is less to gain."""
     several_from: int = 90
     """Fewest passes that are divided into several descents."""
     rank_from: int = 110
@@ -278,7 +279,7 @@ class AutoConfig:
             expect_setting(self, name, "an integer of at least 1", isinstance(value, int) and value >= 1)
         pruning = self.pruning_passes
         expect_setting(self, "pruning_passes", "an integer of at least 0", isinstance(pruning, int) and pruning >= 0)
-        for name in ("polish_share", "worthwhile", "extension_gain"):
+        for name in ("polish_share", "counting_polish_share", "worthwhile", "extension_gain"):
             expect_setting(self, name, "in [0, 1)", 0 <= getattr(self, name) < 1)
         for name in ("start_radius", "near_scale", "hop_scale", "overshoot_power", "far_limit"):
             expect_setting(self, name, "at least 0", getattr(self, name) >= 0)

@@ -51,7 +51,8 @@ class Plan:
             steps = max(0, (passes - 1) // cost)
             return cls(1, steps, 0, passes - cost * steps - 1 if steps else 0, cost)
         pruning = config.pruning_passes if counts else 0
-        available = passes - int(config.polish_share * passes) - pruning
+        polish_share = config.counting_polish_share if counts else config.polish_share
+        available = passes - int(polish_share * passes) - pruning
         descents = max(1, available // (cost * config.min_descent_steps + 1))
         steps = (available // descents - 1) // cost
         left = passes - descents * (cost * steps + 1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pdpgd import InvalidInputError, PDPGDConfig, auto
-from pdpgd.attacks.auto_config import CLASS, FAR, NEAR, STEADY, AutoConfig, BallRule, BlindRule, PriceSearch, TrustRule
+from pdpgd.attacks.auto_config import CLASS, NEAR, STEADY, AutoConfig, BallRule, BlindRule, PriceSearch, TrustRule
 from pdpgd.attacks.auto_plan import Plan
 from support.models import Affine, TinyConv
 
@@ -31,8 +31,8 @@ def images(generator: torch.Generator) -> Tensor:
     "settings",
     [
         *({"then": ()}, {"shared": ()}, {"min_descent_steps": 0}, {"patience": 1.5}, {"ranked_classes": 0}),
-        *({"pruning_passes": -1}, {"polish_share": 1.0}, {"worthwhile": -0.1}, {"hop_scale": -1.0}),
-        *({"least_length": 0.0}, {"level_step": 0.0}),
+        *({"pruning_passes": -1}, {"polish_share": 1.0}, {"counting_polish_share": 1.0}, {"worthwhile": -0.1}),
+        *({"hop_scale": -1.0}, {"least_length": 0.0}, {"level_step": 0.0}),
     ],
 )
 def test_settings_outside_of_their_range_are_refused(settings: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ def test_a_plan_spends_no_more_than_its_passes(config: AutoConfig, counts: bool,
 
 
 CHANGES: dict[str, dict[str, Any]] = {
-    "first": {"first": (FAR, STEADY, CLASS)},
+    "first": {"first": (NEAR, STEADY, CLASS)},
     "then": {"then": (NEAR,)},
     "local": {"local": NEAR},
     "far_limit": {"far_limit": 1e9},
@@ -69,6 +69,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "extension_limit": {"extension_limit": 1},
     "min_descent_steps": {"min_descent_steps": 30},
     "polish_share": {"polish_share": 0.4},
+    "counting_polish_share": {"counting_polish_share": 0.9},
     "polish": {"polish": replace(DEFAULTS.polish, style=replace(DEFAULTS.polish.style, trust=0.1))},
     "several_from": {"several_from": 1000},
     "rank_from": {"rank_from": 1000},
@@ -84,7 +85,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "prices": {"prices": PriceSearch(rounds=8)},
     "trust": {"trust": TrustRule(more=1.05)},
     "relaxed_trust": {"relaxed_trust": TrustRule(more=1.05)},
-    "shared": {"shared": (FAR,)},
+    "shared": {"shared": (NEAR,)},
     "shared_steps": {"shared_steps": 10},
     "pruning_passes": {"pruning_passes": 40},
     "random_limit": {"random_limit": 1e9},
@@ -107,13 +108,14 @@ def margins(model: torch.nn.Module, inputs: Tensor, labels: Tensor, **call: Any)
     return seen
 
 
+COUNTING = ("counting_polish_share", "pruning_passes", "relaxed_trust")
 ELSEWHERE = ("shared", "shared_steps", "extension_limit", "hair", "check_every", "ball", "blind")
 
 
 @pytest.mark.parametrize("setting", [setting for setting in CHANGES if setting not in ELSEWHERE])
 def test_every_setting_has_an_effect(setting: str, conv: TinyConv, images: Tensor) -> None:
     labels = conv(images).argmax(1)
-    call = {"norm": "l0" if setting in ("pruning_passes", "relaxed_trust") else "linf", "budget": 400}
+    call = {"norm": "l0" if setting in COUNTING else "linf", "budget": 400}
     changed = replace(DEFAULTS, **CHANGES[setting])
     assert margins(conv, images, labels, **call) != margins(conv, images, labels, **call, config=changed)
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from pdpgd import auto
 from pdpgd.attacks import catalogue
-from pdpgd.attacks.auto_config import FAR, NEAR, STEADY, AutoConfig, Tactic
+from pdpgd.attacks.auto_config import NEAR, STEADY, AutoConfig, Tactic
 from pdpgd.data.loading import load_data
 from pdpgd.models.loading import load_model
 

@@ -188,13 +188,17 @@ class AutoConfig:
     """Tactics of the first descents: every kind of start, and an early hop, which pays where gradients mislead."""
     then: tuple[Tactic, ...] = (HOPPING,)
     """Tactics of the later descents, in rotation: hops from the best point so far."""
-    local: Tactic = QUICK_HOP
-    """Tactic that replaces random starts, and steady hops, on samples where steady descents from afar end far out."""
+    local_start: Tactic = NEAR
+    """Tactic that replaces random starts on samples where descents from afar end far out."""
+    local_hop: Tactic = QUICK_HOP
+    """Tactic that replaces steady hops on these samples."""
     far_limit: float = 1.2
     """How much larger than the best distance the end of a steady descent from afar is where these are given up."""
     random_limit: float = 0.004
     """Size of the perturbation that the first descent found, relative to that of a random start, below which random
     starts are not tried."""
+    counting_random_limit: float = 0.1
+    """The same in a norm that counts, for the lengths in l2: a random start changes every pixel."""
     polish: Tactic = POLISH
     """Tactic of the last descent, from the best point."""
     shared: tuple[Tactic, ...] = (HOPPING, HOPPING, HOPPING, STEADY, POLISH)

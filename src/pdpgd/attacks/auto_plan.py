@@ -21,6 +21,7 @@ from pdpgd.attacks.descent import Aim, Search, descend_by, random_start
 from pdpgd.attacks.frame import Attempt, Rows, batches
 from pdpgd.attacks.linearized import nearness
 from pdpgd.attacks.random_search import random_search
+from pdpgd.norms import size_l2
 from pdpgd.tensors import flat
 
 
@@ -285,7 +286,8 @@ class Descents:
             yield tactic, samples
             return
         near = self.near[samples]
-        for own, rows in ((tactic, samples[~near]), (self.config.local, samples[near])):
+        local = self.config.local_start if tactic.start == "random" else self.config.local_hop
+        for own, rows in ((tactic, samples[~near]), (local, samples[near])):
             if len(rows):
                 yield own, rows
 
@@ -305,8 +307,10 @@ class Descents:
 
     def _give_up_random_starts(self, rows: Rows) -> None:
         """Stay near the best point where a first descent ended far nearer to the input than a random start is."""
-        best, afar = self.best.size[rows.samples], self.problem.norm.size(random_start(self.search, rows))
-        self.near[rows.samples] |= best < self.config.random_limit * afar
+        norm, config = self.problem.norm, self.config
+        size, limit = (size_l2, config.counting_random_limit) if norm.counts else (norm.size, config.random_limit)
+        best, afar = size(self.search.delta(rows)), size(random_start(self.search, rows))
+        self.near[rows.samples] |= self.best.size[rows.samples].isfinite() & (best < limit * afar)
 
     def _finish(self, samples: Tensor, plan: Plan, *, reserve: int) -> None:
         """From the best point, make a last descent; in a norm that counts, revert single changes."""

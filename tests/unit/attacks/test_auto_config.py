@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 
 from pdpgd import InvalidInputError, PDPGDConfig, auto
-from pdpgd.attacks.auto_config import CLASS, NEAR, STEADY, AutoConfig, BallRule, BlindRule, PriceSearch, TrustRule
+from pdpgd.attacks.auto_config import (
+    CLASS,
+    NEAR,
+    POLISH,
+    STEADY,
+    AutoConfig,
+    BallRule,
+    BlindRule,
+    PriceSearch,
+    TrustRule,
+)
 from pdpgd.attacks.auto_plan import Plan
 from support.models import Affine, TinyConv
 
@@ -62,7 +72,8 @@ def test_a_plan_spends_no_more_than_its_passes(config: AutoConfig, counts: bool,
 CHANGES: dict[str, dict[str, Any]] = {
     "first": {"first": (NEAR, STEADY, CLASS)},
     "then": {"then": (NEAR,)},
-    "local": {"local": NEAR},
+    "local_start": {"local_start": POLISH},
+    "local_hop": {"local_hop": NEAR},
     "far_limit": {"far_limit": 1e9},
     "extension_steps": {"extension_steps": 8, "extension_gain": 0.0},
     "extension_gain": {"extension_gain": 0.0},
@@ -89,6 +100,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "shared_steps": {"shared_steps": 10},
     "pruning_passes": {"pruning_passes": 40},
     "random_limit": {"random_limit": 1e9},
+    "counting_random_limit": {"counting_random_limit": 1e9},
     "hidden_limits": {"hidden_limits": (1.1, -1.0)},
     "hair": {"hair": 0.2, "hidden_limits": (1.1, -1.0)},
     "check_every": {"check_every": 1},
@@ -108,7 +120,7 @@ def margins(model: torch.nn.Module, inputs: Tensor, labels: Tensor, **call: Any)
     return seen
 
 
-COUNTING = ("counting_polish_share", "pruning_passes", "relaxed_trust")
+COUNTING = ("counting_polish_share", "counting_random_limit", "pruning_passes", "relaxed_trust")
 ELSEWHERE = ("shared", "shared_steps", "extension_limit", "hair", "check_every", "ball", "blind")
 
 

@@ -36,6 +36,7 @@ NETS = {
     **dict.fromkeys(("cifar10-plain", "cifar10-linf-at", "cifar_resnet20"), "cifar10"),
 }
 FIRST = {"mnist": 900, "cifar10": 300}
+TITLES = {"mnist": "MNIST", "cifar10": "CIFAR-10"}
 RADII = {"mnist": {"linf": 0.3, "l2": 2.0}, "cifar10": {"linf": 8 / 255, "l2": 0.5}}
 # Nets on which some samples withstand the usual radii.
 HARD = ("mnist-linf-at", "mnist-l2-at", "cifar10-linf-at")
@@ -186,6 +187,8 @@ class Ablation:
     def at_a_radius(self) -> list[str]:
         """Return the table of the parts that serve the question about a radius."""
         cells = [(net, norm) for net in self.options.nets if net in HARD for norm in ("linf", "l2")]
+        if not cells:
+            return ["None of the nets withstands the usual radii."]
         lines = [
             f"| without | {' | '.join(f'{net} {norm}' for net, norm in cells)} |",
             f"|{' --- |' * (1 + len(cells))}",
@@ -212,7 +215,7 @@ def main() -> int:
     ablation = Ablation(options, json.loads(options.out.read_text()) if options.out.exists() else {})
     distances, radii = ablation.distances(), ablation.at_a_radius()
     if options.table:
-        spans = (f"{first} to {first + options.images - 1} of {data}" for data, first in FIRST.items())
+        spans = (f"{first} to {first + options.images - 1} of {TITLES[data]}" for data, first in FIRST.items())
         seeds = f"seed {options.seeds[0]}" if len(options.seeds) == 1 else f"seeds {options.seeds}".strip("[]")
         text = [
             "# What each part of auto contributes",

@@ -65,7 +65,7 @@ test: $(VENV)/.dev
 	$(TEST)
 
 test-arithmetic: $(VENV)/.dev
-	$(BIN)/python scripts/test_arithmetic.py
+	$(BIN)/python scripts/test_arithmetic.py $(if $(MINUTES),--minutes $(MINUTES))
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -1,14 +1,16 @@
 """Run the numerical tests under other arithmetic than this machine's own.
 
-    python scripts/test_arithmetic.py [PYTEST ARGUMENT ...]
+    python scripts/test_arithmetic.py [--minutes N] [PYTEST ARGUMENT ...]
 
 Another processor has other vector widths and fused operations, and another number of threads adds in another order: the
 last bits of every sum differ. The settings below make one processor compute like several, in as few runs as hold every
-pair of their values. Arguments replace the tests that are run.
+pair of their values. Arguments replace the tests that are run. With a limit of minutes, settings that would end beyond
+it are not begun, and the table at the end names them; the first one is always run.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -59,18 +61,23 @@ class Setting:
         }
 
 
+# Those that differ most come first: there may not be time for all.
 SETTINGS = (
-    Setting("default", "AVX2", 1),
     Setting("default", None, 2),
+    Setting("avx512", None, 1),
     Setting("avx2", "AVX2", 2),
+    Setting("default", "AVX2", 1),
     Setting("avx2", None, 1),
     Setting("avx512", "AVX2", 2),
-    Setting("avx512", None, 1),
 )
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Run the tests under every setting that the processor has; the exit code is 0 if all pass."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing that would end later")
+    options, tests = parser.parse_known_args()
+    start = time.perf_counter()
     best = torch.backends.cpu.get_cpu_capability().lower()
     known = list(CAPABILITIES)
     reach = known.index(best) if best in known else 0
@@ -79,9 +86,13 @@ def main(arguments: list[str]) -> int:
         if known.index(setting.capability) > reach:
             outcomes.append((setting, f"skipped: this processor has {best}", 0.0))
             continue
+        longest = max((seconds for _, _, seconds in outcomes), default=0.0)
+        if time.perf_counter() - start + longest > 60 * options.minutes and longest > 0:
+            outcomes.append((setting, f"not run: it would end after {options.minutes:g} minutes", 0.0))
+            continue
         print(f"\ncapability, oneDNN at most, threads: {' '.join(str(setting).split())}", flush=True)
         begin = time.perf_counter()
-        code = _tests(setting, arguments or list(NUMERICAL))
+        code = _tests(setting, tests or list(NUMERICAL))
         outcomes.append((setting, "passed" if code == 0 else f"FAILED ({code})", time.perf_counter() - begin))
     print(f"\n{'capability':<12}{'oneDNN':<10}{'threads':<9}{'seconds':>8}")
     for setting, outcome, seconds in outcomes:
@@ -96,4 +107,4 @@ def _tests(setting: Setting, what: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -26,7 +26,6 @@ import pdpgd
 import shared_zoo
 from pdpgd.attacks.catalogue import prepared
 from pdpgd.attacks.info import PYAUTOATTACK
-from pdpgd.models.loading import load_model
 from pdpgd.runs.metrics import withstood
 from source_code import fingerprint
 
@@ -57,16 +56,6 @@ class Cell:
 
 def data_of(model: str) -> str:
     return "cifar10" if model.startswith("cifar") else "mnist"
-
-
-def net_and_images(cell: Cell) -> tuple[nn.Module, Tensor, Tensor]:
-    """A net and those of its images that it classifies correctly."""
-    zoo = shared_zoo.load("zoo")
-    model = load_model(cell.model).requires_grad_(False) if cell.model in SHIPPED else zoo.load(cell.model)
-    inputs, labels = zoo.images(data_of(cell.model), cell.first, cell.last)
-    with torch.no_grad():
-        right = model(inputs).argmax(1) == labels
-    return model, inputs[right], labels[right]
 
 
 def ours(cell: Cell, budget: int) -> Attack:
@@ -193,7 +182,7 @@ def main() -> int:
     rows: dict[str, Row] = json.loads(options.out.read_text()) if options.out.exists() else {}
 
     for cell in (Cell.of(model, norm, options.samples) for model in options.models for norm in options.norms):
-        model, inputs, labels = net_and_images(cell)
+        model, inputs, labels = shared_zoo.net_and_images(cell.model, data_of(cell.model), cell.first, cell.last)
         for name, code, attack in attacks_of(cell, options.only):
             key = " | ".join((cell.model, cell.norm, f"{cell.first}-{cell.last}", name))
             if rows.get(key, {}).get("code") == code:

@@ -28,7 +28,6 @@ import pdpgd
 import peers_report
 import shared_zoo
 from pdpgd.files import replace_file
-from pdpgd.models.loading import load_model
 from peers_report import OURS, PAPER, Plan, Row
 from source_code import fingerprint
 
@@ -59,7 +58,6 @@ DATA = {
     "efficientnet_lite0": "imagenet",
     **dict.fromkeys(("cifar10-plain", "cifar10-linf-at", "cifar10-l2-at", "cifar_resnet20"), "cifar10"),
 }
-SHIPPED = tuple(name for name in DATA if "-" in name)
 # Nets with misleading gradients, where the paper's attack has ten restarts and a fine-tuning: 11,000 passes.
 MISLEADING = ("mnist-linf-at", "cifar10-linf-at")
 RESTARTS_BESIDE = 1000
@@ -130,12 +128,7 @@ def keep(path: pathlib.Path, row: Row) -> None:
 @functools.lru_cache(maxsize=1)
 def subject(name: str, first: int, last: int) -> tuple[nn.Module, Tensor, Tensor]:
     """A net and those of its images that it classifies correctly."""
-    zoo = shared_zoo.load("zoo")
-    model = load_model(name).requires_grad_(False) if name in SHIPPED else zoo.load(name)
-    inputs, labels = zoo.images(DATA[name], first, last)
-    with torch.no_grad():
-        right = model(inputs).argmax(1) == labels
-    return model, inputs[right], labels[right]
+    return shared_zoo.net_and_images(name, DATA[name], first, last)
 
 
 def measure(plan: Plan, name: str, attack: Attack) -> Row:

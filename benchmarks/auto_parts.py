@@ -18,6 +18,7 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,6 @@ import shared_zoo
 from pdpgd import auto
 from pdpgd.attacks import catalogue
 from pdpgd.attacks.auto_config import HOPPING, NEAR, STEADY, AutoConfig, BallRule, Tactic, TrustRule
-from pdpgd.models.loading import load_model
 from source_code import fingerprint
 
 NORMS = ("linf", "l2", "l1", "l0")
@@ -115,14 +115,10 @@ class Ablation:
     nets: dict[str, tuple[nn.Module, Tensor, Tensor]] = field(default_factory=dict)
 
     def net_and_images(self, name: str) -> tuple[nn.Module, Tensor, Tensor]:
-        """Return a net and those of its images that it classifies correctly."""
+        """Return a net and those of its images that it classifies correctly, loaded once."""
         if name not in self.nets:
-            zoo, data = shared_zoo.load("zoo"), NETS[name]
-            net = load_model(name).requires_grad_(False) if "-" in name else zoo.load(name)
-            inputs, labels = zoo.images(data, FIRST[data], FIRST[data] + self.options.images)
-            with torch.no_grad():
-                correct = net(inputs).argmax(1) == labels
-            self.nets[name] = (net, inputs[correct], labels[correct])
+            data = NETS[name]
+            self.nets[name] = shared_zoo.net_and_images(name, data, FIRST[data], FIRST[data] + self.options.images)
         return self.nets[name]
 
     def row(self, part: str, net: str, norm: str, seed: int, budget: int, make: Callable[[], float]) -> float:
@@ -147,8 +143,7 @@ class Ablation:
             return float(result.distances.mean())
 
         return statistics.mean(
-            self.row(part, net, norm, seed, budget, lambda seed=seed: measure(seed))  # type: ignore[misc]
-            for seed in self.options.seeds
+            self.row(part, net, norm, seed, budget, partial(measure, seed)) for seed in self.options.seeds
         )
 
     def robust(self, part: str, config: AutoConfig | None, net: str, norm: str) -> int:

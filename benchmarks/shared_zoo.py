@@ -7,6 +7,11 @@ import pathlib
 import sys
 from types import ModuleType
 
+import torch
+from torch import Tensor, nn
+
+from pdpgd.models.loading import load_model
+
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "shared" / "bench"
 MODELS = ("smallcnn_ddn", "lenet5_cln")
 
@@ -18,3 +23,13 @@ def load(module: str) -> ModuleType:
     if str(FOLDER) not in sys.path:
         sys.path.insert(0, str(FOLDER))
     return importlib.import_module(module)
+
+
+def net_and_images(name: str, data: str, first: int, last: int) -> tuple[nn.Module, Tensor, Tensor]:
+    """Return a net and those of its images that it classifies correctly; shipped nets have a hyphen in their names."""
+    zoo = load("zoo")
+    model: nn.Module = load_model(name).requires_grad_(False) if "-" in name else zoo.load(name)
+    inputs, labels = zoo.images(data, first, last)
+    with torch.no_grad():
+        correct = model(inputs).argmax(1) == labels
+    return model, inputs[correct], labels[correct]

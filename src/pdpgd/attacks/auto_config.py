@@ -261,9 +261,9 @@ class AutoConfig:
     trust: TrustRule = field(default_factory=TrustRule)
     """How the trust in the linearization adapts."""
     relaxed_trust: TrustRule = field(default_factory=lambda: TrustRule(misled=0.6, confirmed=0.25))
-    """The same in the first part of a descent in a norm that counts. Too bold a first part ends beside hundreds of
-    pixels too many on some ImageNet photographs: on images 40-47 and `efficientnet_lite0`, 155 pixels instead of 68;
-    on CIFAR-10 and MNIST nets the two differ by less than two seeds do."""
+    """The same in the first part of a descent in a norm that counts. Too bold a first part may end beside hundreds of
+    pixels too many: on four of ImageNet images 40-47 and `efficientnet_lite0`, 98.8 pixels instead of 87.8. Tiny
+    differences change these numbers as much; on CIFAR-10 and MNIST nets the two rules differ by less than two seeds."""
 
     def __post_init__(self) -> None:
         for name in ("then", "shared"):

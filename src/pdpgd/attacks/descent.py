@@ -43,11 +43,15 @@ class Search:
         """Whether the gradient at the edge of the box hides what it is inside, per sample."""
         self.blind: BlindSlopes | None = None
         """Estimated slopes of entries without a gradient, for the samples at hand; None if they have none."""
+        self.doubt = config.rounding * attempt.rounding
+        """Margin up to which a point may be classified correctly in another batch, per sample."""
+        self.clear = torch.zeros_like(attempt.wrong)
+        """Whether a point farther beyond the boundary than that was found, per sample."""
         self.lately = torch.full_like(attempt.best.size, torch.inf)
         """Size of the smallest adversarial point of the present descent per sample."""
         self._wrong, self._observe = attempt.wrong, observe
         self._total = budget * int((~attempt.wrong).sum())
-        self._records: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._records: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self._record(torch.arange(len(attempt.wrong), device=attempt.wrong.device))
 
     @property
@@ -134,19 +138,20 @@ class Search:
 
     def history(self) -> History:
         """Return the best size against the passes spent."""
-        longest = int(torch.cat([samples for samples, _, _ in self._records]).bincount().amax())
+        longest = int(torch.cat([samples for samples, *_ in self._records]).bincount().amax())
         passes = self.spent.new_zeros(len(self._wrong), longest)
         distances = self.best.size.new_full((len(self._wrong), longest), torch.inf)
         filled = torch.zeros_like(self.spent)
-        for samples, spent, size in self._records:
+        for samples, spent, size, clear in self._records:
             passes[samples, filled[samples]] = spent
-            distances[samples, filled[samples]] = size
+            distances[samples, filled[samples]] = size.masked_fill(self.clear[samples] & ~clear, torch.inf)
             filled[samples] += 1
         distances[self._wrong] = 0.0
         return History(passes.cummax(1).values, distances.cummin(1).values)
 
     def _keep(self, rows: Rows, point: Tensor, margin: Tensor, prediction: Tensor) -> None:
         candidates = Best.candidates(point, self.problem.norm.size(point - rows.inputs), margin, prediction)
+        self._prefer_clear(rows.samples, candidates, margin)
         self.best.improve(candidates, at=rows.samples)
         self.lately[rows.samples] = torch.minimum(self.lately[rows.samples], candidates.size)
         best = self._record(rows.samples)
@@ -154,9 +159,18 @@ class Search:
             done = int(self.spent.sum())
             self._observe(Observation("search", done, self._total, rows.samples, margin, best, candidates.penalty))
 
+    def _prefer_clear(self, samples: Tensor, candidates: Best, margin: Tensor) -> None:
+        """Let a point that is beyond the rounding of the logits win over any that is not, whatever their sizes."""
+        clear, known = margin < -self.doubt[samples], self.clear[samples]
+        candidates.size.masked_fill_(known & ~clear, torch.inf)
+        first = clear & ~known & candidates.size.isfinite()
+        self.best.size[samples] = self.best.size[samples].masked_fill(first, torch.inf)
+        self.clear[samples] = known | first
+
     def _record(self, samples: Tensor) -> Tensor:
         ledger, best = self.problem.ledger, self.best.size[samples]
-        self._records.append((samples, ledger.forwards[samples] + ledger.backwards[samples], best))
+        spent = ledger.forwards[samples] + ledger.backwards[samples]
+        self._records.append((samples, spent, best, self.clear[samples]))
         return best
 
 
@@ -198,6 +212,8 @@ class Stage:
         self.point = search.problem.box.clip(rows.inputs + delta)
         self.slope = torch.zeros_like(rows.inputs)
         self.trust = Trust(rows.inputs.new_full((len(rows.inputs),), style.trust))
+        self.beyond = 2.0 * search.doubt[rows.samples]
+        """How far beyond the boundary the steps of a row aim, as a margin."""
         self.promised = self.before = torch.zeros_like(self.trust.value)
         self.smallest = torch.full_like(self.trust.value, torch.inf)
         """Size of the smallest adversarial point of the stage per row."""
@@ -206,7 +222,7 @@ class Stage:
         """Go on with the given rows only."""
         self.rows, self.aim = self.rows.select(keep), self.aim.select(keep)
         self.trust = Trust(self.trust.value[keep])
-        for name in ("point", "slope", "promised", "before", "smallest"):
+        for name in ("point", "slope", "beyond", "promised", "before", "smallest"):
             setattr(self, name, getattr(self, name)[keep])
         self._propose = geometry_of(self.norm, self.search.config)
 
@@ -228,7 +244,8 @@ class Stage:
             torch.lerp(gradient, self.slope, self.style.memory if step > 0 else 0.0, out=self.slope)
             left = max(0.0, 1.0 - step / max(self.planned - 1, 1))
             overshoot = self.style.overshoot * left**config.overshoot_power
-            there = self._propose(here, Linear.of(answer.loss, self.slope), self.trust.value, overshoot, low, high)
+            linear = Linear.of(answer.loss + self.beyond, self.slope)
+            there = self._propose(here, linear, self.trust.value, overshoot, low, high)
             self.promised, self.before = flat(torch.sub(there, here, out=here).mul_(self.slope)).sum(1), answer.loss
             point = box.clip(there.mul_(unit).add_(inputs))
             self.point = _rescued(point, answer, self.search, self.rows, step)

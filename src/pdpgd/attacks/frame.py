@@ -100,6 +100,8 @@ class Attempt:
     """Whether an input is adversarial as it came."""
     classes: int
     """Number of the model's classes."""
+    rounding: Tensor
+    """Spacing of floating-point numbers at the two leading logits of each input: the unit of a margin's noise."""
     best: Best
     max_batch: int
     faults: dict[int, str] = field(default_factory=dict)
@@ -116,7 +118,9 @@ class Attempt:
         check_classes(problem, logits.shape[1])
         warn_of_probabilities(logits)
         wrong = problem.criterion.margin(logits) < 0
-        return cls(problem, logits.argmax(1), wrong, logits.shape[1], Best.none(problem.inputs), max_batch)
+        rounding = torch.finfo(logits.dtype).eps * logits.topk(2, 1).values.abs().amax(1)
+        best = Best.none(problem.inputs)
+        return cls(problem, logits.argmax(1), wrong, logits.shape[1], rounding, best, max_batch)
 
     @property
     def samples(self) -> Tensor:

@@ -101,6 +101,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "pruning_passes": {"pruning_passes": 40},
     "random_limit": {"random_limit": 1e9},
     "counting_random_limit": {"counting_random_limit": 1e9},
+    "rounding": {"rounding": 1e6},
     "hidden_limits": {"hidden_limits": (1.1, -1.0)},
     "hair": {"hair": 0.2, "hidden_limits": (1.1, -1.0)},
     "check_every": {"check_every": 1},

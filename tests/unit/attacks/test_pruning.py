@@ -30,7 +30,7 @@ def search_of(model: Affine | Counting, inputs: Tensor, points: Tensor, *, norm:
     """A search that has found `points`, all of class 1."""
     labels = torch.zeros(len(inputs), dtype=torch.long)
     problem = pose(model, inputs, labels, norm=norm, targets=None, bounds=(0.0, 1.0), seed=0, indices=None, starts=None)
-    attempt = Attempt(problem, labels, labels != 0, 2, Best.none(inputs), max_batch=256)
+    attempt = Attempt(problem, labels, labels != 0, 2, torch.zeros(len(inputs)), Best.none(inputs), max_batch=256)
     search = Search(attempt, budget=1000, observe=None, config=AutoConfig())
     size = norm_of(norm).size(points - inputs)
     found = Best(size, points.clone(), torch.ones_like(labels), torch.full_like(size, torch.nan))

@@ -152,7 +152,7 @@ class BlindRule:
     """Shortest and longest step that corrects the estimate, relative to the perturbation."""
     first: tuple[Tactic, ...] = (CLASS, CLASS, NEAR)
     """Tactics of the descents after the first round, in rotation."""
-    then: tuple[Tactic, ...] = (POLISH, QUICK_HOP)
+    then: tuple[Tactic, ...] = (POLISH, HOPPING, QUICK_HOP)
     """Tactics after the later rounds, in rotation."""
 
     def __post_init__(self) -> None:
@@ -188,6 +188,11 @@ class AutoConfig:
     """Tactics of the first descents: every kind of start, and an early hop, which pays where gradients mislead."""
     then: tuple[Tactic, ...] = (HOPPING,)
     """Tactics of the later descents, in rotation: hops from the best point so far."""
+    other_class: Tactic = CLASS
+    """Tactic of idle samples, toward each ranked class that they did not head for yet."""
+    class_patience: int = 6
+    """Descents in a row without an improvement after which a sample turns to these classes. Selected on ReLU nets of 12
+    and 12 units, beside the nets above."""
     local_start: Tactic = NEAR
     """Tactic that replaces random starts on samples where descents from afar end far out."""
     local_hop: Tactic = QUICK_HOP
@@ -251,6 +256,9 @@ class AutoConfig:
     hair: float = 1 / 255
     """How far inside the box gradients are looked up where its edge hides them, as a share of its width: a gray
     level."""
+    fine_hair: float = 1e-6
+    """The same where that is enough, as behind a ReLU: so little that the point inside competes itself, and a step
+    takes no pass of its own for the point at the edge. Not in a norm that counts."""
     hidden_limits: tuple[float, float] = (0.9, 0.98)
     """Gradients count as hidden by the edge of the box if they vanish in less than the first share of the entries
     inside it, and in more than the second share of those at one of its sides."""
@@ -281,6 +289,7 @@ class AutoConfig:
             "rank_from",
             "ranked_classes",
             "patience",
+            "class_patience",
             "check_every",
         ):
             value = getattr(self, name)
@@ -291,5 +300,5 @@ class AutoConfig:
             expect_setting(self, name, "in [0, 1)", 0 <= getattr(self, name) < 1)
         for name in ("start_radius", "near_scale", "hop_scale", "overshoot_power", "far_limit", "rounding"):
             expect_setting(self, name, "at least 0", getattr(self, name) >= 0)
-        for name in ("least_length", "level_step"):
+        for name in ("least_length", "level_step", "hair", "fine_hair"):
             expect_setting(self, name, "above 0", getattr(self, name) > 0)

@@ -21,6 +21,7 @@ from pdpgd.attacks.descent import Aim, Search, descend_by, random_start
 from pdpgd.attacks.frame import Attempt, Rows, batches
 from pdpgd.attacks.linearized import nearness
 from pdpgd.attacks.random_search import random_search
+from pdpgd.classifier import Answer
 from pdpgd.norms import size_l2
 from pdpgd.tensors import flat
 
@@ -39,6 +40,11 @@ class Plan:
 
     cost: int = 2
     """Passes per step."""
+
+    @property
+    def descent(self) -> int:
+        """Passes of a descent, with the one that judges its last point."""
+        return self.cost * self.steps + 1
 
     @property
     def reserve(self) -> int:
@@ -74,6 +80,8 @@ class Descents:
         """Whether there are searches inside a ball, by gradients."""
         self.classes: Tensor | None = None
         """The runners-up of each sample, nearest first; None if the classes are not ranked."""
+        self.headed = torch.zeros_like(self.idle)
+        """Number of ranked classes that descents from the starts headed for."""
         self.near = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
         """Whether descents from afar ended far out, so that a sample stays near its best point."""
 
@@ -93,7 +101,7 @@ class Descents:
         left = int(self.search.left(samples[:1]))
         queries, climbs = self._for_balls(left)
         later = queries + climbs
-        cost = self.search.step_cost(samples)
+        cost = self.search.step_cost(self.search.hair_of(samples))
         plan = Plan.within(left - starts - later, cost=cost, counts=norm.counts, config=self.config)
         descend = self._descend_from_starts if self.search.blind is None else self._descend_by_differences
         descend(samples, plan, reserve=starts + plan.reserve + later)
@@ -123,7 +131,7 @@ class Descents:
         while True:
             samples = samples[self.search.unfinished(samples)]
             left = self.search.left(samples) - reserve
-            samples = samples[left >= self.search.step_cost(samples) * steps + 1]
+            samples = samples[left >= self.search.step_cost(self.search.hair_of(samples)) * steps + 1]
             if len(samples) == 0:
                 return
             rows = Rows.of(self.problem, samples, self.budget + 1 + number)
@@ -147,21 +155,20 @@ class Descents:
             found = random_search(self.problem, rows, self.search.open_radius(rows.samples), queries=int(queries))
             self.search.take(rows, found.candidates(rows, self.problem))
 
-    def _by_hidden(self, samples: Tensor) -> Iterator[Tensor]:
-        """Divide samples by whether the edge of the box hides their gradients."""
-        hidden = self.search.hidden[samples]
-        for rows in (samples[~hidden], samples[hidden]):
-            if len(rows):
-                yield rows
+    def _by_hair(self, samples: Tensor) -> Iterator[Tensor]:
+        """Divide samples by how far inside the box their gradients are looked up."""
+        own = self.search.hair[samples]
+        for hair in own.unique().tolist():
+            yield samples[own == hair]
 
     def _by_kind(self, samples: Tensor, found: Blindness | None) -> Iterator[tuple[Tensor, BlindSlopes | None]]:
         """Divide samples by how their gradients are taken, and by what that took to find out."""
         if found is None:
-            for rows in self._by_hidden(samples):
+            for rows in self._by_hair(samples):
                 yield rows, None
             return
         for where, blind in found.groups():
-            for rows in self._by_hidden(samples[where]):
+            for rows in self._by_hair(samples[where]):
                 chosen = where[torch.isin(samples[where], rows)] if blind else where
                 classes = None if self.classes is None else self.classes[rows]
                 yield rows, BlindSlopes(self.search, rows, found.select(chosen), classes) if blind else None
@@ -178,8 +185,8 @@ class Descents:
                 return
             number += 1
             for batch in batches(samples, self.attempt.max_batch):
-                for rows in self._by_hidden(batch):
-                    own = 2 * steps // self.search.step_cost(rows)
+                for rows in self._by_hair(batch):
+                    own = 2 * steps // self.search.step_cost(self.search.hair_of(rows))
                     self._descend(tactic, rows, number=number, steps=own)
             left -= cost * len(samples)
 
@@ -221,21 +228,38 @@ class Descents:
         """
         if self.budget < self.config.rank_from:
             return None
-        rows, box, limits = Rows.of(self.problem, samples, self.budget), self.problem.box, self.config.hidden_limits
-        point = box.clip(rows.inputs + random_start(self.search, rows))
+        rows = Rows.of(self.problem, samples, self.budget)
+        point = self.problem.box.clip(rows.inputs + random_start(self.search, rows))
         answer = self.search.answer(rows, point, Aim())
-        flat_at = flat(answer.gradient == 0)
-        low, high = flat(point <= box.low), flat(point >= box.high)
-        inside = _share(flat_at, ~(low | high))
-        edge = torch.maximum(_share(flat_at, low), _share(flat_at, high))
-        self.search.hidden[samples] = (edge > limits[1]) & (inside < limits[0])
+        self._choose_hair(rows, point, answer)
         steepness = torch.zeros_like(point) if steepness is None else steepness
         return find_blind_entries(self.search, rows, point, answer, steepness)
+
+    def _choose_hair(self, rows: Rows, point: Tensor, answer: Answer) -> None:
+        """Choose how far inside the box gradients are looked up: as little as shows what its edge hides."""
+        search, config = self.search, self.config
+        hidden = self._is_hidden(point, answer).nonzero().squeeze(1)
+        if len(hidden) == 0:
+            return
+        search.hair[rows.samples[hidden]] = config.hair
+        if not self.problem.norm.counts:
+            some, at = rows.select(hidden), point[hidden]
+            inside = search.answer(some, search.inside(at, config.fine_hair), Aim())
+            search.hair[some.samples[~self._is_hidden(at, inside)]] = config.fine_hair
+
+    def _is_hidden(self, point: Tensor, answer: Answer) -> Tensor:
+        """Return the rows whose gradient vanishes where the point is at one side of the box, and not elsewhere."""
+        box, limits = self.problem.box, self.config.hidden_limits
+        flat_at = flat(answer.gradient == 0)
+        low, high = flat(point <= box.low), flat(point >= box.high)
+        elsewhere = _share(flat_at, ~(low | high))
+        edge = torch.maximum(_share(flat_at, low), _share(flat_at, high))
+        return (edge > limits[1]) & (elsewhere < limits[0])
 
     def _descend_by_differences(self, samples: Tensor, plan: Plan, *, reserve: int) -> None:
         """Measure the slopes of blind entries by differences, in rounds, and make descents after each."""
         search, rule, blind = self.search, self.config.blind, self.search.blind
-        cost = plan.cost * plan.steps + 1
+        cost = plan.descent
         if blind is None or plan.steps == 0:
             return
         # How long differences should be, a first descent by the visible gradient tells.
@@ -265,31 +289,39 @@ class Descents:
     def _descend_from_starts(self, samples: Tensor, plan: Plan, *, reserve: int) -> None:
         if plan.steps == 0:
             return
-        chosen = 0
         for number, tactic in enumerate(islice(chain(self.config.first, cycle(self.config.then)), plan.descents)):
             remaining = self._unfinished(samples)
-            affordable = self.search.left(remaining) - reserve >= plan.cost * plan.steps + 1
+            affordable = self.search.left(remaining) - reserve >= plan.descent
             remaining = remaining[affordable]
             if len(remaining) == 0:
                 return
-            other = None
-            if tactic.nearest_class and self.classes is not None and chosen < self.classes.shape[1]:
-                other = chosen
-                chosen += 1
-            for own, rows in self._by_tactic(tactic, remaining):
-                aim = Aim() if other is None or self.classes is None else Aim(self.classes[rows, other])
+            later = number >= len(self.config.first)
+            for own, rows, aim in self._by_tactic(tactic, remaining, later=later):
                 self._descend(own, rows, number=number, steps=plan.steps, aim=aim, reserve=reserve)
 
-    def _by_tactic(self, tactic: Tactic, samples: Tensor) -> Iterator[tuple[Tactic, Tensor]]:
-        """Divide samples by what they do in place of a tactic: where random starts end far out, they stay near."""
-        if tactic.style.adaptive and tactic.start != "random":
-            yield tactic, samples
-            return
+    def _by_tactic(self, tactic: Tactic, samples: Tensor, *, later: bool) -> Iterator[tuple[Tactic, Tensor, Aim]]:
+        """Divide samples by what they do in place of a tactic, and by what they aim at.
+
+        After the first descents, idle samples turn to the classes that they did not head for yet. Where random starts
+        end far out, samples stay near.
+        """
+        left = torch.zeros_like(samples, dtype=torch.bool)
+        if self.classes is not None:
+            left = self.headed[samples] < self.classes.shape[1]
+        to_class = left if tactic.nearest_class else left & (self.idle[samples] >= self.config.class_patience) & later
+        if bool(to_class.any()) and self.classes is not None:
+            rows = samples[to_class]
+            aim = Aim(self.classes[rows, self.headed[rows]])
+            self.headed[rows] += 1
+            yield tactic if tactic.nearest_class else self.config.other_class, rows, aim
+            samples = samples[~to_class]
         near = self.near[samples]
+        if tactic.style.adaptive and tactic.start != "random":
+            near = torch.zeros_like(near)
         local = self.config.local_start if tactic.start == "random" else self.config.local_hop
         for own, rows in ((tactic, samples[~near]), (local, samples[near])):
             if len(rows):
-                yield own, rows
+                yield own, rows, Aim()
 
     def _descend(
         self, tactic: Tactic, samples: Tensor, *, number: int, steps: int, aim: Aim | None = None, reserve: int = 0

@@ -35,10 +35,13 @@ def climb_in_ball(search: Search, rows: Rows, radius: Tensor, *, steps: int, aim
         aim: The loss that is descended.
         start: Perturbation per row, which is projected on the ball; None draws a random one.
     """
-    inside = search.step_cost(rows.samples) > 2
+    hair = search.hair_of(rows.samples)
+    if search.is_fine(hair):
+        # The points that compete are inside the box, and inside the ball all the same.
+        radius = radius - search.problem.norm.size(search.inside(rows.inputs, hair) - rows.inputs)
     climb = _Climb(search, rows, radius, steps=steps, aim=aim, start=start)
     for step in range(steps):
-        climb.advance(step, search.answer(climb.rows, climb.point, climb.aim, inside=inside))
+        climb.advance(step, search.answer(climb.rows, climb.point, climb.aim, hair=hair))
         if step % search.config.check_every == 0:
             keep = search.unfinished(climb.rows.samples) & (search.best.size[climb.rows.samples] > climb.radius)
             chosen = keep.nonzero().squeeze(1)

@@ -70,7 +70,7 @@ def find_blind_entries(search: Search, rows: Rows, point: Tensor, answer: Answer
         some, entries = rows.select(where), flat_entries[where]
         count, gradient = flat(entries).sum(1), flat(answer.gradient[where])
         visible = gradient.square().sum(1) / (gradient.shape[1] - count).clamp(min=1)
-        center = search.inside(point[where])
+        center = search.inside(point[where], search.config.hair)
         margin, _ = look(search.problem, some, center)
         slope = torch.zeros_like(margin)
         for turn in range(rule.probes):

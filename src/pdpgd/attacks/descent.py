@@ -39,8 +39,8 @@ class Search:
         self.budget = budget
         self.radii = radii
         """The radii that are asked about, ascending; empty if the distance itself is."""
-        self.hidden = torch.zeros_like(attempt.wrong)
-        """Whether the gradient at the edge of the box hides what it is inside, per sample."""
+        self.hair = torch.zeros_like(attempt.best.size)
+        """How far inside the box gradients are looked up, per sample: 0 unless its edge hides them."""
         self.blind: BlindSlopes | None = None
         """Estimated slopes of entries without a gradient, for the samples at hand; None if they have none."""
         self.doubt = config.rounding * attempt.rounding
@@ -68,17 +68,21 @@ class Search:
         """Return the best perturbation of each row's sample; zero where none was found."""
         return self.best.point[rows.samples] - rows.inputs
 
-    def answer(self, rows: Rows, point: Tensor, pursue: Surrogate, *, inside: bool = False) -> Answer:
+    def answer(self, rows: Rows, point: Tensor, pursue: Surrogate, *, hair: float = 0.0) -> Answer:
         """Differentiate at the points: one forward and one backward pass.
 
-        With `inside`, the gradient is that a hair inside the box, and takes a forward pass of its own.
+        With a hair, the gradient is that inside the box. Unless it is a fine one, the point itself is judged by a
+        forward pass of its own.
         """
+        inside = hair > 0
+        if inside and self.is_fine(hair):
+            point, inside = self.inside(point, hair), False
         heard = None
         if self.blind is not None:
             pursue = heard = Overheard(pursue)
         if inside:
             margin, prediction, loss = judge(self.problem, rows, point, pursue)
-            slope = differentiate(self.problem, rows, self.inside(point), pursue)
+            slope = differentiate(self.problem, rows, self.inside(point, hair), pursue)
             answer = Answer(margin, prediction, loss, slope.gradient, slope.steepness)
         else:
             answer = differentiate(self.problem, rows, point, pursue)
@@ -87,15 +91,24 @@ class Search:
         self._keep(rows, point, answer.margin, answer.prediction)
         return answer
 
-    def inside(self, points: Tensor) -> Tensor:
+    def inside(self, points: Tensor, hair: float) -> Tensor:
         """Move points a hair inside the box."""
         box = self.problem.box
-        hair = self.config.hair * (box.high - box.low)
-        return clip(points, box.low + hair, box.high - hair)
+        hairs = hair * (box.high - box.low)
+        return clip(points, box.low + hairs, box.high - hairs)
 
-    def step_cost(self, samples: Tensor) -> int:
-        """Return the passes per step of samples whose gradients are taken in the same way."""
-        return 3 if bool(self.hidden[samples[:1]].any()) else 2
+    def hair_of(self, samples: Tensor) -> float:
+        """Return the hair of samples that have the same."""
+        return float(self.hair[samples[:1]].amax()) if len(samples) else 0.0
+
+    def step_cost(self, hair: float) -> int:
+        """Return the passes per step of samples whose gradients are looked up that far inside the box."""
+        return 3 if hair > 0 and not self.is_fine(hair) else 2
+
+    def is_fine(self, hair: float) -> bool:
+        """Return whether points that far inside the box compete themselves."""
+        # A hair is kept in the precision of the inputs.
+        return hair < 1.001 * self.config.fine_hair and not self.problem.norm.counts
 
     def unfinished(self, samples: Tensor) -> Tensor:
         """Return which samples are worth further passes: a smaller perturbation may exist, and is asked for."""
@@ -130,7 +143,7 @@ class Search:
 
     def leads(self, rows: Rows, count: int) -> list[Lead]:
         """Differentiate the leads a hair inside the box: one forward pass, and one backward pass per runner-up."""
-        points = self.inside(rows.inputs)
+        points = self.inside(rows.inputs, self.config.hair)
         leads = self.problem.classifier.leads(points, rows.samples, rows.criterion.classes, count)
         self.problem.ledger.add(rows.samples, forwards=1, backwards=len(leads))
         self._record(rows.samples)
@@ -201,8 +214,10 @@ class Stage:
         self, search: Search, rows: Rows, delta: Tensor, *, norm: Norm, style: Style, steps: int, aim: Aim
     ) -> None:
         self.search, self.rows, self.norm, self.style, self.aim = search, rows, norm, style, aim
-        self.cost = search.step_cost(rows.samples)
-        """Passes per step: 3 where gradients are taken inside the box, which is the same for all rows."""
+        self.hair = search.hair_of(rows.samples)
+        """How far inside the box gradients are looked up, which is the same for all rows."""
+        self.cost = search.step_cost(self.hair)
+        """Passes per step."""
         self.planned = steps
         """Number of steps over which the overshoot falls to 0."""
         self.made = 0
@@ -235,7 +250,7 @@ class Stage:
         here = torch.empty_like(inputs)
         for step in range(self.made, self.made + steps):
             torch.sub(self.point, inputs, out=here).div_(unit)
-            answer = self.search.answer(self.rows, self.point, self.aim, inside=self.cost > 2)
+            answer = self.search.answer(self.rows, self.point, self.aim, hair=self.hair)
             fooled = self.norm.size(here).masked_fill(answer.margin >= 0, torch.inf)
             self.smallest = torch.minimum(self.smallest, fooled)
             if self.style.adaptive and step > 0:

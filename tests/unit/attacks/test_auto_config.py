@@ -72,6 +72,8 @@ def test_a_plan_spends_no_more_than_its_passes(config: AutoConfig, counts: bool,
 CHANGES: dict[str, dict[str, Any]] = {
     "first": {"first": (NEAR, STEADY, CLASS)},
     "then": {"then": (NEAR,)},
+    "other_class": {"other_class": NEAR},
+    "class_patience": {"class_patience": 14},
     "local_start": {"local_start": POLISH},
     "local_hop": {"local_hop": NEAR},
     "far_limit": {"far_limit": 1e9},
@@ -104,6 +106,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "rounding": {"rounding": 1e6},
     "hidden_limits": {"hidden_limits": (1.1, -1.0)},
     "hair": {"hair": 0.2, "hidden_limits": (1.1, -1.0)},
+    "fine_hair": {"fine_hair": 0.01},
     "check_every": {"check_every": 1},
     "ball": {"ball": BallRule(share=0.6)},
     "blind": {"blind": BlindRule(rounds=(0.3, 0.1))},
@@ -129,6 +132,7 @@ ELSEWHERE = (
     "extension_limit",
     "counting_random_limit",
     "hair",
+    "fine_hair",
     "check_every",
     "ball",
     "blind",
@@ -138,7 +142,7 @@ ELSEWHERE = (
 @pytest.mark.parametrize("setting", [setting for setting in CHANGES if setting not in ELSEWHERE])
 def test_every_setting_has_an_effect(setting: str, conv: TinyConv, images: Tensor) -> None:
     labels = conv(images).argmax(1)
-    call = {"norm": "l0" if setting in COUNTING else "linf", "budget": 400}
+    call = {"norm": "l0" if setting in COUNTING else "linf", "budget": 600}
     changed = replace(DEFAULTS, **CHANGES[setting])
     assert margins(conv, images, labels, **call) != margins(conv, images, labels, **call, config=changed)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pdpgd import AutoConfig, auto, load_data, load_model
 
-# A step behind such a layer takes three passes instead of two: it costs some of the descents.
+# A step behind some of these layers takes three passes instead of two: it costs some of the descents.
 TOLERANCE = 1.08
 
 
@@ -60,6 +60,36 @@ def test_without_a_look_inside_the_distances_are_too_large(net: nn.Module, image
 def test_honest_nets_take_two_passes_per_step(name: str, images: tuple[Tensor, Tensor]) -> None:
     result = auto(load_model(name).requires_grad_(False), *images, norm="l2", budget=300)
     assert (result.forwards < 1.3 * result.backwards).all()
+
+
+@pytest.mark.parametrize(
+    ("norm", "front", "passes"), [("l2", "relu", 2), ("l1", "hard tanh", 2), ("l2", "clamp", 3), ("l0", "relu", 3)]
+)
+def test_a_step_judges_points_at_the_edge_only_where_it_must(
+    norm: str, front: str, passes: int, net: nn.Module, images: tuple[Tensor, Tensor]
+) -> None:
+    result = auto(nn.Sequential(FRONTS[front], net).eval(), *images, norm=norm, budget=300)
+    steps = result.backwards.double()
+    assert ((result.forwards / steps - (passes - 1)).abs() < 0.3).all()
+
+
+def test_a_fine_hair_hardly_enlarges_the_perturbation(net: nn.Module, images: tuple[Tensor, Tensor]) -> None:
+    hidden = nn.Sequential(nn.ReLU(), net).eval()
+    result = auto(hidden, *images, norm="l1", budget=300)
+    change = (result.adversarials - images[0]).abs().flatten(1)
+    tiny = change.masked_fill(change > 2e-6, 0.0).sum(1)
+    assert (tiny < 1e-3 * result.distances).all()
+
+
+def test_balls_hold_the_points_inside_the_box(net: nn.Module, images: tuple[Tensor, Tensor]) -> None:
+    hidden = nn.Sequential(nn.ReLU(), net).eval()
+    inputs, labels = images
+    distances = auto(net, inputs, labels, norm="l1", budget=300).distances
+    radius = 1.2 * float(distances.median())
+    climbs = replace(AutoConfig(), ball=replace(AutoConfig().ball, share=0.9))
+    result = auto(hidden, inputs, labels, norm="l1", budget=300, radius=radius, config=climbs)
+    fooled = result.distances <= radius
+    assert fooled.sum() >= (distances <= radius).sum() - 1
 
 
 def test_targeted_attacks_see_through_it_too(net: nn.Module, images: tuple[Tensor, Tensor]) -> None:

@@ -158,7 +158,7 @@ class Descents:
     def _by_hair(self, samples: Tensor) -> Iterator[Tensor]:
         """Divide samples by how far inside the box their gradients are looked up."""
         own = self.search.hair[samples]
-        for hair in own.unique().tolist():
+        for hair in sorted(set(own.tolist())):
             yield samples[own == hair]
 
     def _by_kind(self, samples: Tensor, found: Blindness | None) -> Iterator[tuple[Tensor, BlindSlopes | None]]:

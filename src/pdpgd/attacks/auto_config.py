@@ -117,7 +117,7 @@ class BallRule:
     2020."""
     sparsity: float = 0.01
     """Share of the entries that a step moves, in l1."""
-    query_share: float = 0.2
+    query_share: float = 0.5
     """Share of the budget for the search without gradients."""
     below: float = 0.98
     """Radius of a search below the best perturbation, relative to its size."""

@@ -102,8 +102,10 @@ class TrustRule:
 class BallRule:
     """How the questions about radii are pursued: by climbs inside the ball, and by queries without gradients."""
 
-    share: float = 0.15
-    """Share of the budget for climbs, which descend the loss inside the ball."""
+    share: float = 0.3
+    """Share of the passes with gradients for climbs, which descend the loss inside the ball."""
+    polish_share: float = 0.0
+    """Share of the passes of the descents for the last one, from the best point, which comes before the climbs."""
     steps: int = 50
     """Most gradients of a climb."""
     momentum: float = 0.25
@@ -263,7 +265,8 @@ class AutoConfig:
     """Gradients count as hidden by the edge of the box if they vanish in less than the first share of the entries
     inside it, and in more than the second share of those at one of its sides."""
     check_every: int = 4
-    """Steps between two looks at which samples are done, if a radius is asked about."""
+    """Steps between two looks at which gradients vanish and, if a radius is asked about, which samples are done: each
+    waits for the device."""
     ball: BallRule = field(default_factory=BallRule)
     """How questions about radii are pursued."""
     blind: BlindRule = field(default_factory=BlindRule)

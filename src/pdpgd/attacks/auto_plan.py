@@ -52,13 +52,16 @@ class Plan:
         return (self.cost * self.polish + 1 if self.polish else 0) + self.pruning
 
     @classmethod
-    def within(cls, passes: int, *, counts: bool, config: AutoConfig, cost: int = 2) -> Plan:
-        """Divide a number of passes, of which a step takes `cost`."""
+    def within(
+        cls, passes: int, *, counts: bool, config: AutoConfig, cost: int = 2, polish_share: float | None = None
+    ) -> Plan:
+        """Divide a number of passes, of which a step takes `cost`; None takes the share for the norm."""
         if passes < config.several_from:
             steps = max(0, (passes - 1) // cost)
             return cls(1, steps, 0, passes - cost * steps - 1 if steps else 0, cost)
         pruning = config.pruning_passes if counts else 0
-        polish_share = config.counting_polish_share if counts else config.polish_share
+        if polish_share is None:
+            polish_share = config.counting_polish_share if counts else config.polish_share
         available = passes - int(polish_share * passes) - pruning
         descents = max(1, available // (cost * config.min_descent_steps + 1))
         steps = (available // descents - 1) // cost
@@ -102,7 +105,9 @@ class Descents:
         queries, climbs = self._for_balls(left)
         later = queries + climbs
         cost = self.search.step_cost(self.search.hair_of(samples))
-        plan = Plan.within(left - starts - later, cost=cost, counts=norm.counts, config=self.config)
+        share = self.config.ball.polish_share if climbs else None
+        passes = left - starts - later
+        plan = Plan.within(passes, cost=cost, counts=norm.counts, config=self.config, polish_share=share)
         descend = self._descend_from_starts if self.search.blind is None else self._descend_by_differences
         descend(samples, plan, reserve=starts + plan.reserve + later)
         if self.climbs and not self.share and not self.search.radii and plan.descents > 1:
@@ -122,7 +127,7 @@ class Descents:
         if not self.search.radii or norm.ball is None or passes < self.config.several_from:
             return 0, 0
         queries = int(rule.query_share * passes) if passes >= rule.query_from else 0
-        return queries, int(rule.share * passes) if self.climbs else 0
+        return queries, int(rule.share * (passes - queries)) if self.climbs else 0
 
     def _climb(self, samples: Tensor, *, steps: int, reserve: int) -> None:
         """Search inside the balls within which samples are not fooled yet, by one loss after the other."""

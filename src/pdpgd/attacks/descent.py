@@ -221,6 +221,8 @@ class Stage:
         self.planned = steps
         """Number of steps over which the overshoot falls to 0."""
         self.made = 0
+        self.stuck = False
+        """Whether the gradients of some rows vanished when they were looked at last."""
         relaxed = norm is not search.problem.norm
         self.rule = search.config.relaxed_trust if relaxed else search.config.trust
         self._propose = geometry_of(norm, search.config)
@@ -263,7 +265,10 @@ class Stage:
             there = self._propose(here, linear, self.trust.value, overshoot, low, high)
             self.promised, self.before = flat(torch.sub(there, here, out=here).mul_(self.slope)).sum(1), answer.loss
             point = box.clip(there.mul_(unit).add_(inputs))
-            self.point = _rescued(point, answer, self.search, self.rows, step)
+            # A look at the gradients waits for the device. Where some vanished, they are looked at in every step.
+            if self.stuck or step % config.check_every == 0:
+                point, self.stuck = _rescued(point, answer, self.search, self.rows, step)
+            self.point = point
         self.made += steps
 
 
@@ -315,15 +320,19 @@ def _progress(search: Search, stage: Stage, before: Tensor) -> Tensor:
     return improving
 
 
-def _rescued(point: Tensor, answer: Answer, search: Search, rows: Rows, step: int) -> Tensor:
-    """Move rows whose gradient vanishes and that are not adversarial yet to a fresh random point."""
+def _rescued(point: Tensor, answer: Answer, search: Search, rows: Rows, step: int) -> tuple[Tensor, bool]:
+    """Move rows whose gradient vanishes and that are not adversarial yet to a fresh random point.
+
+    Also returns whether there are such rows.
+    """
     if float(answer.steepness.amin()) > 0:
-        return point
+        return point, False
     stuck = ((answer.steepness == 0) & (answer.margin >= 0)).nonzero().squeeze(1)
     if len(stuck) == 0:
-        return point
+        return point, False
     lost = rows.select(stuck)
-    return point.index_copy(0, stuck, search.problem.box.clip(lost.inputs + random_start(search, lost, step + 1)))
+    fresh = search.problem.box.clip(lost.inputs + random_start(search, lost, step + 1))
+    return point.index_copy(0, stuck, fresh), True
 
 
 def random_start(search: Search, rows: Rows, step: int = 0) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pdpgd import ModelError, auto
+from pdpgd.attacks.auto_config import AutoConfig
 from pdpgd.attacks.best import Best
 from pdpgd.classifier import CHECKED_TOGETHER, Classifier
 from support.models import TinyConv
@@ -18,8 +19,8 @@ READS = (
     *("_local_scalar_dense", "is_nonzero", "nonzero", "nonzero_numpy", "equal", "masked_select", "unique_dim"),
     *("_unique2", "unique_consecutive", "bincount", "repeat_interleave"),
 )
-# Reads per step that are left in the descent itself: whether a gradient vanished.
-LEFT_PER_STEP = 1
+# Steps between two looks at whether a gradient vanished.
+LOOKED_AT = AutoConfig().check_every
 SAMPLES = 6
 
 
@@ -57,12 +58,14 @@ def waits(net: TinyConv, images: Tensor, norm: str, budget: int) -> tuple[int, i
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1", "l0"])
-def test_more_steps_wait_only_where_logits_are_checked_together(norm: str, net: TinyConv, images: Tensor) -> None:
+def test_more_steps_wait_only_where_gradients_and_logits_are_looked_at(
+    norm: str, net: TinyConv, images: Tensor
+) -> None:
     few, short = waits(net, images, norm, 24)
     many, long = waits(net, images, norm, 88)
     steps = long - short
     assert steps >= 24
-    assert many - few <= LEFT_PER_STEP * steps + steps // CHECKED_TOGETHER + 1
+    assert many - few <= steps // LOOKED_AT + steps // CHECKED_TOGETHER + 2
 
 
 @pytest.mark.parametrize(

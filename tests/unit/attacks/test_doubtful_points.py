@@ -53,14 +53,15 @@ def test_points_are_beyond_what_rounding_moves(norm: str, budget: int, generator
     lead = model(result.adversarials).diff(dim=1).squeeze(1)
     attacked = result.distances > 0
     assert attacked.sum() >= 7
-    assert (lead[attacked] >= 16 * EPS * 63.9).all()
+    # All together they may be rounded otherwise than in the batches of the attack.
+    assert (lead[attacked] >= 12 * EPS * 64.0).all()
 
 
 def test_without_the_rule_points_are_nearer(generator: torch.Generator) -> None:
     inputs, weight = nearly_wrong(64.0, generator)
     model, labels = Leading(weight, 64.0).eval(), torch.zeros(8, dtype=torch.long)
     anything = auto(model, inputs, labels, norm="linf", budget=300, config=AutoConfig(rounding=0.0))
-    assert model(anything.adversarials).diff(dim=1).min() < 16 * EPS * 63.9
+    assert model(anything.adversarials).diff(dim=1).min() < 12 * EPS * 64.0
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -89,7 +89,7 @@ def test_balls_hold_the_points_inside_the_box(net: nn.Module, images: tuple[Tens
     climbs = replace(AutoConfig(), ball=replace(AutoConfig().ball, share=0.9))
     result = auto(hidden, inputs, labels, norm="l1", budget=300, radius=radius, config=climbs)
     fooled = result.distances <= radius
-    assert fooled.sum() >= (distances <= radius).sum() - 1
+    assert fooled.sum() >= (distances <= radius).sum() - 2
 
 
 def test_targeted_attacks_see_through_it_too(net: nn.Module, images: tuple[Tensor, Tensor]) -> None:

@@ -116,7 +116,7 @@ def report(rows: list[Row]) -> str:
         "Written by `make bench-autoattack`. Robust accuracy: the share of all images that are correctly classified",
         "and stay so at the radius. Passes: forward plus backward, per correctly classified sample. AutoAttack is the",
         "standard version; a sample that one of its parts has fooled is not attacked by the next. Every adversarial",
-        "example is judged again.",
+        f"example is judged again. Seed {SEED}.",
         "",
     ]
     if complete:

@@ -9,6 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from pdpgd import AutoConfig, auto, load_data, load_model
+from pdpgd.attacks.ball_search import climb_in_ball
+from pdpgd.attacks.base import pose
+from pdpgd.attacks.descent import Aim, Search
+from pdpgd.attacks.frame import Attempt, Rows, game_mode
+from pdpgd.norms import norm_of
 
 # A step behind some of these layers takes three passes instead of two: it costs some of the descents.
 TOLERANCE = 1.08
@@ -81,15 +86,29 @@ def test_a_fine_hair_hardly_enlarges_the_perturbation(net: nn.Module, images: tu
     assert (tiny < 1e-3 * result.distances).all()
 
 
-def test_balls_hold_the_points_inside_the_box(net: nn.Module, images: tuple[Tensor, Tensor]) -> None:
-    hidden = nn.Sequential(nn.ReLU(), net).eval()
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_balls_hold_the_points_inside_the_box(norm: str, net: nn.Module, images: tuple[Tensor, Tensor]) -> None:
     inputs, labels = images
-    distances = auto(net, inputs, labels, norm="l1", budget=300).distances
-    radius = 1.2 * float(distances.median())
-    climbs = replace(AutoConfig(), ball=replace(AutoConfig().ball, share=0.9))
-    result = auto(hidden, inputs, labels, norm="l1", budget=300, radius=radius, config=climbs)
-    fooled = result.distances <= radius
-    assert fooled.sum() >= (distances <= radius).sum() - 2
+    radius, seen = torch.full((len(inputs),), {"linf": 0.01, "l2": 0.2, "l1": 1.0}[norm]), []
+
+    def recorded(points: Tensor) -> Tensor:
+        seen.append(points.detach())
+        logits: Tensor = net(points)
+        return logits
+
+    call = {"norm": norm, "targets": None, "bounds": (0.0, 1.0), "seed": 0, "indices": None, "starts": None}
+    problem = pose(recorded, inputs, labels, **call)
+    with game_mode():
+        search = Search(Attempt.begin(problem, max_batch=256), budget=100, observe=None, config=AutoConfig())
+        search.hair[:] = AutoConfig().fine_hair
+        rows = Rows.of(problem, (net(inputs).argmax(1) == labels).nonzero().squeeze(1))
+        seen.clear()
+        # Every sample stays to the end: nothing within a radius that small fools this net.
+        climb_in_ball(search, rows, radius[rows.samples], steps=20, aim=Aim(), start=None)
+    assert len(seen) == 21
+    sizes = torch.stack([norm_of(norm).size(points - rows.inputs) for points in seen])
+    assert (sizes <= radius[rows.samples]).all()
+    assert (sizes.amax(0) > 0.9 * radius[rows.samples]).all()
 
 
 def test_targeted_attacks_see_through_it_too(net: nn.Module, images: tuple[Tensor, Tensor]) -> None:
